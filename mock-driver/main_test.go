@@ -18,14 +18,12 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "csi-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "csi-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -33,13 +31,9 @@ func shortDir(t *testing.T) string {
 func TestInvalidFlags(t *testing.T) {
 	dir := shortDir(t)
 	plan := filepath.Join(dir, "plan.json")
-	if err := os.WriteFile(plan, []byte(`{"rules":[{"method":"*","action":"fail","code":"Oops"}]}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(plan, []byte(`{"rules":[{"method":"*","action":"fail","code":"Oops"}]}`), 0o600))
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	endpoint := "--endpoint=unix://" + dir + "/csi.sock"
 	for name, c := range map[string]struct {
 		args []string
@@ -179,10 +173,7 @@ func TestServe(t *testing.T) {
 		v.GetVolumeContext()["tier"] != "gold" {
 		t.Errorf("static volume: got %v", v)
 	}
-	written, err := os.ReadFile(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	written := must.Get(os.ReadFile(address))(t)
 	client := faults.Client{Address: strings.TrimSpace(string(written))}
 	if _, err := client.Status(t.Context()); err != nil {
 		t.Error(err)

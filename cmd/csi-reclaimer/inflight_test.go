@@ -25,6 +25,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // strayDriver is the driver of the tests, whose log has Leases with the name strayLog.
@@ -115,10 +116,7 @@ func TestReportStrays(t *testing.T) {
 // The process of a log may never have run in the namespace of its log.
 func TestForgedLeaseIsNotInNamespaceOfLog(t *testing.T) {
 	t.Parallel()
-	o, err := newOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(newOptions())(t)
 	help := o.Flags().FlagSets["Leader election"].Lookup("leader-election-namespace").Usage
 	if !strings.Contains(inflight.IfForged, "--leader-election-namespace") || !strings.Contains(help, "in-flight log") {
 		t.Errorf("%q, and the help is %q", inflight.IfForged, help)
@@ -161,9 +159,7 @@ func TestReleaseStopsAtUnreadablePartOfOwnLog(t *testing.T) {
 	copied := strayLease("new", strayLog+"-0", strayDriver, 1)
 	copied.UID = "another"
 	log := logIn(t, strayClient(&may, copied), strayLog, 0)
-	if err := log.TakeOver(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, log.TakeOver(t.Context()))
 	err := releasing{log: log}.drain(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "Lease new/"+strayLog+"-0: a copy") {
 		t.Errorf("drain = %v", err)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // Only calls of a driver that replaces an in-tree plugin have the label.
@@ -24,10 +26,7 @@ func TestMigratedLabel(t *testing.T) {
 			}
 		}
 		calls.RecordMetrics("/csi.v1.Controller/DeleteVolume", nil, time.Second)
-		families, err := m.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(m.Gather())(t)
 		deletions := 0
 		for _, family := range families {
 			for _, metric := range family.GetMetric() {

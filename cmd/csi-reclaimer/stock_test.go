@@ -11,16 +11,14 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // stockList returns the entries of a list in testdata, with the names and defaults of the stock external-provisioner.
 func stockList(t *testing.T, file string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("testdata", file)))(t)
 	all := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
@@ -36,14 +34,8 @@ func stockList(t *testing.T, file string) map[string]string {
 // --NAME, or the feature gate as --feature-gates=NAME.
 func flagTable(t *testing.T) map[string]string {
 	t.Helper()
-	root, err := process.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "external-provisioner.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(process.ModuleRoot())(t)
+	page := must.Get(os.ReadFile(filepath.Join(root, "docs", "reference", "external-provisioner.md")))(t)
 	_, section, found := strings.Cut(string(page), "\n## Flags\n")
 	if !found {
 		t.Fatal("docs/reference/external-provisioner.md has no section Flags")
@@ -65,10 +57,7 @@ const notTaken = "not taken:"
 // docs/reference/external-provisioner.md gives the reason why not. Each has a row, which mentions a different
 // default.
 func TestStockFlags(t *testing.T) {
-	o, err := newOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(newOptions())(t)
 	ours := map[string]*pflag.Flag{}
 	for _, group := range app.Flags(o).FlagSets {
 		group.VisitAll(func(f *pflag.Flag) { ours[f.Name] = f })
@@ -110,10 +99,7 @@ func TestStockFeatureGates(t *testing.T) {
 		if documented && taken == strings.HasPrefix(row, notTaken) {
 			t.Errorf("the gate %s: taken %v, and its row says: %s", name, taken, row)
 		}
-		o, err := newOptions()
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := must.Get(newOptions())(t)
 		if is := o.gates.Enabled(featuregate.Feature(name)); is != (value == "true") && !strings.Contains(row, "default") {
 			t.Errorf("the gate %s is %v by default, and its row does not say so: %s", name, is, row)
 		}

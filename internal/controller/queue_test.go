@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
@@ -34,10 +35,7 @@ func TestDelayDoublesUpToItsMaximum(t *testing.T) {
 func start(t *testing.T, cfg Config, handle Reconciler[string]) (l *Queue[string], ended <-chan struct{},
 	cancel func()) {
 	t.Helper()
-	l, err := NewQueue(nil, cfg, handle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l = must.Get(NewQueue(nil, cfg, handle))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); l.Run(ctx) }()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // word is a reason whose name gives its severity.
@@ -212,10 +213,7 @@ func TestMetrics(t *testing.T) {
 	if !slices.Equal(observed, []word{"AtRest", "InUse", "Quiet"}) {
 		t.Errorf("observed %v", observed)
 	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	got := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {

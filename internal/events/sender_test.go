@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // api is an API server that keeps Events as "namespace object reason message", where a count above 1 follows.
@@ -61,10 +63,7 @@ func (a *api) want(t *testing.T, want ...string) {
 
 func sender(t *testing.T, a *api) (s *Sender, run func()) {
 	t.Helper()
-	s, err := NewSender(SenderConfig{Component: "test", Events: a, Metrics: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = must.Get(NewSender(SenderConfig{Component: "test", Events: a, Metrics: prometheus.NewRegistry()}))(t)
 	return s, func() { go s.Run(t.Context()) }
 }
 
@@ -72,9 +71,7 @@ func wantDropped(t *testing.T, s *Sender, cause string, want float64) {
 	t.Helper()
 	for _, of := range []string{queueFull, objectLimit, refused, noSuccess} {
 		var metric dto.Metric
-		if err := s.dropped.WithLabelValues(of).Write(&metric); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.dropped.WithLabelValues(of).Write(&metric))
 		if got := metric.GetCounter().GetValue(); of == cause && got != want || of != cause && got != 0 {
 			t.Errorf("%v Events were dropped because of %s; want %v because of %s", got, of, want, cause)
 		}

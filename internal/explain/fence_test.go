@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestFenceRead(t *testing.T) {
@@ -51,10 +52,7 @@ func TestFencingErrorWithoutFencingAPI(t *testing.T) {
 		fmt.Fprint(w, "404 page not found")
 	}))
 	t.Cleanup(server.Close)
-	fences, err := client.New(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fences := must.Get(client.New(&rest.Config{Host: server.URL}))(t)
 	o, err := fences.Fences.Get(t.Context(), "n1", metav1.GetOptions{})
 	if read := FenceRead(o, err, "n1"); !NoFencing(read) {
 		t.Errorf("GET: %v", err)

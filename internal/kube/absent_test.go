@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestAbsent(t *testing.T) {
@@ -55,16 +57,13 @@ func TestNotFoundOfProxyIsNotAbsence(t *testing.T) {
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, page)
 		}))
-		client, err := corev1.NewForConfig(&rest.Config{Host: proxy.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(corev1.NewForConfig(&rest.Config{Host: proxy.URL}))(t)
 		for what, write := range writes {
 			if err := write(t.Context(), client); err == nil || errors.Is(err, ErrGone) {
 				t.Errorf("%q: the answer to %s is %v", page, what, err)
 			}
 		}
-		_, err = client.PersistentVolumeClaims("ns").Get(t.Context(), "data", metav1.GetOptions{})
+		_, err := client.PersistentVolumeClaims("ns").Get(t.Context(), "data", metav1.GetOptions{})
 		proxy.Close()
 		if !apierrors.IsNotFound(err) || Absent(err, v1.Resource("persistentvolumeclaims"), "data") {
 			t.Errorf("%q: got %v", page, err)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // reported records the reports of a Cache of texts, and whether the cache claims to have reached an event's version
@@ -274,9 +276,7 @@ func TestCreationHandler(t *testing.T) {
 	handler.cache = c
 	to := store[string]{c}
 	handler.coming = "5"
-	if err := to.Replace([]any{pv("a", "1", "listed")}, "5"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, to.Replace([]any{pv("a", "1", "listed")}, "5"))
 	for _, s := range []struct {
 		call    func(any) error
 		version string
@@ -287,9 +287,7 @@ func TestCreationHandler(t *testing.T) {
 		{to.Add, "9", "other", "a"}, {fanOut{to}.Update, "10", "late", "d"},
 	} {
 		handler.coming = s.version
-		if err := s.call(pv(s.name, s.version, s.text)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.call(pv(s.name, s.version, s.text)))
 	}
 	want := []string{"+listed", "created own", "+own", "listed>other", "+late"}
 	if !slices.Equal(handler.lines, want) {
@@ -334,16 +332,11 @@ func TestListHandler(t *testing.T) {
 		t.Helper()
 		items := make([]any, 0, len(objects))
 		for _, o := range objects {
-			e, err := s.entryOf(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must.Get(s.entryOf(o))(t)
 			items = append(items, e)
 		}
 		handler.coming = version
-		if err := s.Replace(items, version); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Replace(items, version))
 	}
 	list("5", pv("a", "1", "a1"))
 	list("9", pv("a", "1", "a1"))

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/apiserver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // These tests need the answers of a real API server, so all of them share one. No controller interferes.
@@ -74,9 +75,7 @@ func newPV(t *testing.T, finalizers ...string) *v1.PersistentVolume {
 func terminating(t *testing.T, pv *v1.PersistentVolume) *v1.PersistentVolume {
 	t.Helper()
 	pvs := clients.Core.PersistentVolumes()
-	if err := pvs.Delete(t.Context(), pv.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pvs.Delete(t.Context(), pv.Name, metav1.DeleteOptions{}))
 	pv, err := pvs.Get(t.Context(), pv.Name, metav1.GetOptions{})
 	if err != nil || pv.DeletionTimestamp == nil {
 		t.Fatalf("the PV is not terminating: %v", err)

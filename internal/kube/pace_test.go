@@ -11,16 +11,15 @@ import (
 
 	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestPace(t *testing.T) {
 	begin := time.Unix(1_000_000, 0)
 	acquire := func(t *testing.T, p *Pace) func() {
 		t.Helper()
-		release, err := p.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		release := must.Get(p.Acquire(t.Context()))(t)
 		return release
 	}
 	// full reports whether no further call may begin now.
@@ -183,9 +182,7 @@ func TestPaceObserves429(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := response.Body.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, response.Body.Close())
 			if p.Limit() != c.limit || p.until.Sub(clock.Now()) > c.wait || (c.wait > 0 && p.until.Sub(clock.Now()) != c.wait) {
 				t.Errorf("limit %d and a pause of %v, want %d and %v", p.Limit(), p.until.Sub(clock.Now()), c.limit, c.wait)
 			}

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // nothing is a handler that ignores its calls.
@@ -42,10 +44,7 @@ func TestSelection(t *testing.T) {
 				w.WriteHeader(http.StatusNotFound)
 			}))
 			defer server.Close()
-			clients, err := NewClients(&rest.Config{Host: server.URL})
-			if err != nil {
-				t.Fatal(err)
-			}
+			clients := must.Get(NewClients(&rest.Config{Host: server.URL}))(t)
 			cache := NewCacheOf(c.some, clients.Storage.RESTClient(), "csistoragecapacities", &storagev1.CSIStorageCapacity{},
 				func(runtime.Object, bool) (string, bool, error) { return "", true, nil }, nothing{})
 			from := cache.source

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // namesOf receives the names of the objects that a Cache shows.
@@ -32,9 +34,7 @@ func TestTypedCacheFollowsFakeClientset(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = append(got, <-seen)
-	if err := client.CoreV1().PersistentVolumes().Delete(ctx, "created", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, client.CoreV1().PersistentVolumes().Delete(ctx, "created", metav1.DeleteOptions{}))
 	got = append(got, <-seen)
 	if want := []string{"+listed", "+created", "-created"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // fence is a NodeFence with a proof of volumes, which is in force.
@@ -102,10 +103,7 @@ func TestRead(t *testing.T) {
 			w.WriteHeader(c.code)
 			_ = json.NewEncoder(w).Encode(c.answer)
 		}))
-		fences, err := client.New(&rest.Config{Host: server.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fences := must.Get(client.New(&rest.Config{Host: server.URL}))(t)
 		got, err := Read(t.Context(), time.Minute, fences, "a", c.pod)
 		if !c.want(got) || (err != nil) != c.fails {
 			t.Errorf("%s: %+v, %v", sentence, got, err)

@@ -14,17 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func engine(t *testing.T, rules ...Rule) *Engine {
 	t.Helper()
-	e, err := New(Config{FirstPage: "first", Crash: func() {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Set(Plan{Rules: rules}); err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(New(Config{FirstPage: "first", Crash: func() {}}))(t)
+	must.OK(t, e.Set(Plan{Rules: rules}))
 	return e
 }
 
@@ -171,9 +168,7 @@ func TestBlockEnds(t *testing.T) {
 					if worked != afterWork || len(answered) > 0 {
 						t.Fatalf("while it is blocked: worked %t, answered %t", worked, len(answered) > 0)
 					}
-					if err := end(e); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, end(e))
 					if err := <-answered; err != nil || !worked {
 						t.Errorf("after the block: worked %t, %v", worked, err)
 					}
@@ -222,9 +217,7 @@ func TestCountersAndNames(t *testing.T) {
 	if got := e.Status().Counters; !cmp.Equal(got, want) {
 		t.Errorf("counters: got %v, want %v", got, want)
 	}
-	if err := e.Set(Plan{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.Set(Plan{}))
 	if got := e.Status(); len(got.Counters)+len(got.Plan.Rules) > 0 {
 		t.Errorf("after clearing: got %+v", got)
 	}
@@ -232,13 +225,8 @@ func TestCountersAndNames(t *testing.T) {
 
 func TestBaseRulesStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, err := New(Config{Base: Latency(map[string]time.Duration{"DeleteVolume": time.Second})})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Set(Plan{}); err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(New(Config{Base: Latency(map[string]time.Duration{"DeleteVolume": time.Second})}))(t)
+		must.OK(t, e.Set(Plan{}))
 		begin := time.Now()
 		_, applied, err := e.Do(t.Context(), Call{Method: "DeleteVolume"}, work)
 		if err != nil || len(applied) > 0 || time.Since(begin) != time.Second {

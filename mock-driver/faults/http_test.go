@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestPlanOverHTTP(t *testing.T) {
@@ -17,9 +19,7 @@ func TestPlanOverHTTP(t *testing.T) {
 	defer s.Close()
 	c := Client{Address: s.Listener.Addr().String()}
 	want := Plan{Rules: []Rule{{Name: "one", Method: "DeleteVolume", Action: Hang}}}
-	if err := c.Set(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Set(t.Context(), want))
 	got, err := c.Status(t.Context())
 	if err != nil || !cmp.Equal(got.Plan, want) || !slices.Equal(got.Counters, []Counter{{Rule: "one"}}) {
 		t.Errorf("got %+v, %v", got, err)
@@ -27,9 +27,7 @@ func TestPlanOverHTTP(t *testing.T) {
 	if err := c.Set(t.Context(), Plan{Rules: []Rule{{Method: "Nope", Action: Hang}}}); err == nil {
 		t.Error("a bad plan is accepted")
 	}
-	if err := c.Clear(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Clear(t.Context()))
 	if got := e.Status(); len(got.Plan.Rules) > 0 {
 		t.Errorf("after clearing: got %+v", got)
 	}
@@ -72,10 +70,7 @@ func TestListenOnlyOnLoopback(t *testing.T) {
 			t.Errorf("%q is listened on", address)
 		}
 	}
-	l, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(Listen("127.0.0.1:0"))(t)
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}

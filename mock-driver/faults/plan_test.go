@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestInvalidPlanErrors(t *testing.T) {
@@ -53,10 +55,7 @@ func TestPlanJSONRoundTrip(t *testing.T) {
 		{Name: "liar", Method: "*Volume", VolumeName: "?", Place: "zone=*", Nth: 2, Action: Fail, Code: "DEADLINE_EXCEEDED",
 			Message: "no", AfterWork: true},
 	}}
-	data, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(want))(t)
 	got, err := ParsePlan(data)
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%s: %v\n%s", data, err, cmp.Diff(want, got))
@@ -64,10 +63,7 @@ func TestPlanJSONRoundTrip(t *testing.T) {
 }
 
 func TestREADMEPlan(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := must.Get(os.ReadFile("../README.md"))(t)
 	_, rest, _ := strings.Cut(string(readme), "```json\n{\"rules\"")
 	plan, _, found := strings.Cut(rest, "```")
 	if !found {
@@ -120,10 +116,7 @@ func FuzzParsePlan(f *testing.F) {
 		if err != nil {
 			return
 		}
-		e, err := New(Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(New(Config{}))(t)
 		if err := e.Set(plan); err != nil {
 			t.Fatalf("a parsed plan is refused: %v", err)
 		}

@@ -14,25 +14,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func at(s int) time.Time { return time.Date(2030, 1, 1, 0, 0, s, 0, time.UTC) }
 
 func open(t *testing.T, path string) *ledger.Writer {
 	t.Helper()
-	w, err := ledger.Open(path, "test", time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(ledger.Open(path, "test", time.Now))(t)
 	return w
 }
 
 func read(t *testing.T, path string) []ledger.Entry {
 	t.Helper()
-	entries, err := ledger.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(ledger.Read(path))(t)
 	return entries
 }
 
@@ -89,9 +84,7 @@ func TestTornLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "ledger.jsonl")
 			if c.content != "" {
-				if err := os.WriteFile(path, []byte(c.content), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(path, []byte(c.content), 0o644))
 			}
 			entries, err := ledger.Read(path)
 			if len(entries) != c.entries || errors.Is(err, ledger.ErrDamaged) != c.damaged || err != nil && !c.damaged {
@@ -105,18 +98,11 @@ func TestReopenAfterTornWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	w := open(t, path)
 	w.Write(ledger.Entry{Phase: ledger.Received, Method: "DeleteVolume", Volume: "v1"})
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data[:len(data)-10], 0o644); err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(t)
+	must.OK(t, os.WriteFile(path, data[:len(data)-10], 0o644))
 	again := open(t, path)
 	again.Write(ledger.Entry{Phase: ledger.Received, Method: "DeleteVolume", Volume: "v1"})
-	if err := again.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, again.Close())
 	var phases []ledger.Phase
 	for _, e := range read(t, path) {
 		phases = append(phases, e.Phase)
@@ -138,9 +124,7 @@ func TestConcurrentWrites(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
 	entries := read(t, path)
 	if len(entries) != 8*200+2 {
 		t.Fatalf("got %d entries", len(entries))
@@ -156,9 +140,7 @@ func TestLongFieldsAreTruncated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	w := open(t, path)
 	w.Write(ledger.Entry{Phase: ledger.Received, Volume: strings.Repeat("漢", 1<<20), Name: "bad \xff utf-8"})
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
 	e := read(t, path)[1]
 	if len(e.Volume) > 1100 || !utf8.ValidString(e.Volume) || !strings.HasSuffix(e.Volume, "…") {
 		t.Errorf("got %d bytes", len(e.Volume))
@@ -202,9 +184,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("\n\n{}\nnull\n[]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "ledger.jsonl")
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, data, 0o644))
 		entries, _ := ledger.Read(path) // Must not panic, whatever the file holds.
 		ledger.Calls(entries)
 	})

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestKernelMounts runs without the mount program. It needs root.
@@ -31,21 +33,15 @@ func TestKernelMounts(t *testing.T) {
 	dir := t.TempDir()
 	source, target := filepath.Join(dir, "source"), filepath.Join(dir, "target")
 	for _, path := range []string{source, target} {
-		if err := os.Mkdir(path, 0o750); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(path, 0o750))
 	}
 	m := kernelMounter{}
 	for options, want := range map[string]error{"bind": nil, "bind,ro": syscall.EROFS} {
-		if err := m.Mount(source, target, "", strings.Split(options, ",")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Mount(source, target, "", strings.Split(options, ",")))
 		if err := os.WriteFile(filepath.Join(target, "file"), nil, 0o600); !errors.Is(err, want) {
 			t.Errorf("write to a mount with %s: %v, want %v", options, err, want)
 		}
-		if err := m.Unmount(target); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Unmount(target))
 		if _, err := os.Stat(filepath.Join(target, "file")); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("still mounted with %s: %v", options, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // The fake mounter only keeps a list; test/framework/nodes tests real mounts.
@@ -18,16 +19,11 @@ func TestMounts(t *testing.T) {
 	m := &Mounts{volumes: filepath.Join(dir, "volumes"), mounter: fake}
 	staging, target := filepath.Join(dir, "staging"), filepath.Join(dir, "target")
 	for _, path := range []string{filepath.Join(m.volumes, "v"), staging, target} {
-		if err := os.MkdirAll(path, 0o750); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(path, 0o750))
 	}
 	mounted := func(want ...string) {
 		t.Helper()
-		list, err := fake.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Get(fake.List())(t)
 		var got []string
 		for _, point := range list {
 			got = append(got, filepath.Base(point.Path))
@@ -47,12 +43,8 @@ func TestMounts(t *testing.T) {
 	}
 	mounted()
 	for range 2 { // the kernel would mount again
-		if err := m.Stage("v", staging); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Publish("v", staging, target, true); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Stage("v", staging))
+		must.OK(t, m.Publish("v", staging, target, true))
 	}
 	mounted("staging", "target")
 	if list, _ := fake.List(); !slices.Contains(list[1].Opts, "ro") || slices.Contains(list[0].Opts, "ro") {
@@ -60,15 +52,11 @@ func TestMounts(t *testing.T) {
 	}
 	for range 2 {
 		for _, path := range []string{target, staging, filepath.Join(dir, "gone")} {
-			if err := m.Unmount(path); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, m.Unmount(path))
 		}
 	}
 	mounted()
-	if err := m.Publish("v", "", target, false); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Publish("v", "", target, false))
 	mounted("target")
 }
 
@@ -76,9 +64,7 @@ func TestSnapshotsAndClonesHaveTheDataOfTheirTime(t *testing.T) {
 	dir := t.TempDir()
 	m := &Mounts{volumes: filepath.Join(dir, "volumes"), snapshots: filepath.Join(dir, "snapshots")}
 	for _, of := range []string{"volumes/v", "volumes/clone", "volumes/restored", "snapshots/s", "snapshots/empty"} {
-		if err := os.MkdirAll(filepath.Join(dir, of), 0o750); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(dir, of), 0o750))
 	}
 	write := func(text string) {
 		t.Helper()
@@ -92,9 +78,7 @@ func TestSnapshotsAndClonesHaveTheDataOfTheirTime(t *testing.T) {
 	}
 	do := func(snapshot string) {
 		t.Helper()
-		if err := m.Keep(backend.Snapshot{ID: snapshot, VolumeID: "v"}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Keep(backend.Snapshot{ID: snapshot, VolumeID: "v"}))
 	}
 	do("empty")
 	write("old")
@@ -104,9 +88,7 @@ func TestSnapshotsAndClonesHaveTheDataOfTheirTime(t *testing.T) {
 		do(again)
 	}
 	for id, source := range map[string]backend.Source{"clone": {VolumeID: "v"}, "restored": {SnapshotID: "s"}} {
-		if err := m.Fill(backend.Volume{ID: id, Source: source}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Fill(backend.Volume{ID: id, Source: source}))
 	}
 	for path, want := range map[string]string{"volumes/clone": "new", "volumes/restored": "old", "snapshots/empty": ""} {
 		got, _ := os.ReadFile(filepath.Join(dir, path, dataDir, "file"))

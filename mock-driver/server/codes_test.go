@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestCodes(t *testing.T) {
@@ -81,9 +82,7 @@ func TestCapabilitiesByName(t *testing.T) {
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
-	if err := s.Disable("PUBLISH_UNPUBLISH_VOLUME", "EXPAND_VOLUME"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Disable("PUBLISH_UNPUBLISH_VOLUME", "EXPAND_VOLUME"))
 	for _, c := range []Capability{ListPublishedNodes, ExpansionOnline, NodeExpand} {
 		if s[c] {
 			t.Errorf("%s is still there, without what it depends on", c)

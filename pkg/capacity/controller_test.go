@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const bothMade = "ask zone=a, create zone=a 10, ask zone=b, create zone=b 20"
@@ -212,14 +213,9 @@ func TestImmediateBinding(t *testing.T) {
 func TestDriverWithoutTopology(t *testing.T) {
 	w := newWorld(t)
 	w.left[""] = 40
-	c, err := newController(w, driverName, w, nil, w.c.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(newController(w, driverName, w, nil, w.c.cfg))(t)
 	c.classes, c.objects = w.classes, w.objects
-	if err := c.start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.start())
 	w.c = c
 	w.want(w.settle(), "ask , create  40")
 	w.c.Changed("late", nil)

@@ -17,6 +17,8 @@ import (
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	fakemetadata "k8s.io/client-go/metadata/fake"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestSegmentRoundTrip(t *testing.T) {
@@ -161,10 +163,7 @@ func TestPatchPreconditions(t *testing.T) {
 		"another is its controller": {Object{UID: "u1", ResourceVersion: "7", Controlled: true}, []string{`"uid":"d1"`},
 			[]string{"controller"}},
 	} {
-		body, err := patchOf(c.o, left(4), owner)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := must.Get(patchOf(c.o, left(4), owner))(t)
 		for _, text := range c.has {
 			if !strings.Contains(string(body), text) {
 				t.Errorf("%s: no %s in %s", name, text, body)
@@ -195,9 +194,7 @@ func TestFindOwner(t *testing.T) {
 	other, strange := set, set
 	other.UID, strange.Kind = "u-other", "Unheard"
 	scheme := runtime.NewScheme()
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, metav1.AddMetaToScheme(scheme))
 	objects := fakemetadata.NewSimpleMetadataClient(scheme,
 		part("v1", "Pod", "pod", "u-pod", set), part("v1", "Pod", "alone", "u-alone"),
 		part("v1", "Pod", "stale", "u-stale", other),

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestSocketPath(t *testing.T) {
@@ -18,10 +20,7 @@ func TestSocketPath(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "csi.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("unix", socket))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	file, link, nowhere := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "nowhere")
 	emptyDir, varRun := filepath.Join(dir, "e"), filepath.Join(dir, "v")
@@ -29,15 +28,10 @@ func TestSocketPath(t *testing.T) {
 		os.Mkdir(emptyDir, 0o700), os.Symlink(emptyDir, varRun)); err != nil {
 		t.Fatal(err)
 	}
-	open, err := net.Listen("unix", emptyDir+"/csi.sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	open := must.Get(net.Listen("unix", emptyDir+"/csi.sock"))(t)
 	t.Cleanup(func() { _ = open.Close() })
 	// The kubelet sets this mode on an emptyDir, and a driver with umask 0 on its socket.
-	if err := errors.Join(os.Chmod(emptyDir, 0o777), os.Chmod(emptyDir+"/csi.sock", 0o777)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Chmod(emptyDir, 0o777), os.Chmod(emptyDir+"/csi.sock", 0o777)))
 
 	cases := map[string]struct {
 		address string
@@ -78,9 +72,7 @@ func TestSocketPath(t *testing.T) {
 
 func TestSocketStateNamesOwner(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "csi.sock")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	for name, c := range map[string]struct {
 		err   error
 		path  string

@@ -24,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
@@ -135,20 +136,14 @@ func (d *fakeDriver) expect(t *testing.T) context.Context {
 
 func socketPath(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "csi-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "csi-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "csi.sock")
 }
 
 func serve(t *testing.T, socket string, d *fakeDriver) (stop func()) {
 	t.Helper()
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("unix", socket))(t)
 	server := grpc.NewServer()
 	csi.RegisterIdentityServer(server, d)
 	csi.RegisterControllerServer(server, d)
@@ -162,10 +157,7 @@ func serve(t *testing.T, socket string, d *fakeDriver) (stop func()) {
 
 func connect(t *testing.T, socket string) *Driver {
 	t.Helper()
-	d, err := Connect(t.Context(), socket, Config{Timeout: time.Minute, ProbeEvery: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(Connect(t.Context(), socket, Config{Timeout: time.Minute, ProbeEvery: time.Millisecond}))(t)
 	t.Cleanup(d.Close)
 	return d
 }
@@ -182,10 +174,7 @@ func TestMetricsLabelMigrated(t *testing.T) {
 	socket := socketPath(t)
 	serve(t, socket, &fakeDriver{controller: true})
 	calls := metrics.NewCSIMetricsManagerWithOptions("a", metrics.WithProcessStartTime(false), metrics.WithMigration())
-	d, err := Connect(t.Context(), socket, Config{Timeout: time.Minute, Metrics: calls})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(Connect(t.Context(), socket, Config{Timeout: time.Minute, Metrics: calls}))(t)
 	t.Cleanup(d.Close)
 	for range 2 {
 		_ = d.DeleteVolume(migration.Mark(t.Context(), true), "volume", nil)
@@ -193,10 +182,7 @@ func TestMetricsLabelMigrated(t *testing.T) {
 	}
 	_ = d.DeleteVolume(migration.Mark(t.Context(), false), "volume", nil)
 	_, _ = d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "volume"}, nil)
-	families, err := calls.GetRegistry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(calls.GetRegistry().Gather())(t)
 	got := map[string]uint64{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {

@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestCallsAreSpans(t *testing.T) {
@@ -20,10 +22,7 @@ func TestCallsAreSpans(t *testing.T) {
 	serve(t, socket, driver)
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
-	d, err := Connect(t.Context(), socket, Config{TracerProvider: provider})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(Connect(t.Context(), socket, Config{TracerProvider: provider}))(t)
 	defer d.Close()
 
 	_ = d.DeleteVolume(t.Context(), "vol-1", nil)

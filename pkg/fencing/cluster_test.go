@@ -24,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // lists counts the lists of VolumeAttachments.
@@ -86,18 +87,14 @@ func TestVolumeAttachmentListsAreShared(t *testing.T) {
 	list("node-1", clock.Now(), fencing.RemainingFacts{All: volume, Leaving: volume}, 1)
 	list("node-3", clock.Now(), fencing.RemainingFacts{}, 1)
 	list("node-3", time.Time{}, fencing.RemainingFacts{}, 1)
-	if err := api.StorageV1().VolumeAttachments().Delete(t.Context(), "leaving", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, api.StorageV1().VolumeAttachments().Delete(t.Context(), "leaving", metav1.DeleteOptions{}))
 	since := clock.Now()
 	pass()
 	list("node-1", since, fencing.RemainingFacts{AttachmentsListed: true}, 2)
 
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: "default", UID: "pod", DeletionTimestamp: &at,
 		Finalizers: []string{objects.RunningFinalizer}}, Spec: v1.PodSpec{NodeName: "node-1"}}
-	if err := api.Tracker().Add(pod); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, api.Tracker().Add(pod))
 	held := fencing.Remains{Pods: 1}
 	// The pod may wait for the end of the fence: it does not make the others unknown.
 	list("node-1", since, fencing.RemainingFacts{All: held, Leaving: held, Held: []types.UID{"pod"},
@@ -185,11 +182,8 @@ func TestInstalled(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(list)
 			}))
 			defer server.Close()
-			fences, err := New(&rest.Config{Host: server.URL}, Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = fences.Installed(t.Context())
+			fences := must.Get(New(&rest.Config{Host: server.URL}, Config{}))(t)
+			err := fences.Installed(t.Context())
 			if errors.Is(err, ErrNotInstalled) != c.absent || (err != nil) != c.fails {
 				t.Errorf("%v", err)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // requested is a world with an unreachable node, and a NodeFence for it.
@@ -139,10 +140,7 @@ func TestFenceOfDeletedNodeUsesUpNoLimit(t *testing.T) {
 // observations.
 func figures(t *testing.T, of prometheus.Gatherer) map[string]float64 {
 	t.Helper()
-	families, err := of.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(of.Gather())(t)
 	all := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -231,10 +229,7 @@ func TestKilledAtEachWrite(t *testing.T) {
 // TestTwoLeaders lets another process work on the fence at each call of the first.
 func TestTwoLeaders(t *testing.T) {
 	w := requested(t, Config{})
-	other, err := newController(Config{Settings: controllers.Settings{Clock: w.clock}}, w, w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(newController(Config{Settings: controllers.Settings{Clock: w.clock}}, w, w))(t)
 	other.observer.fences, other.observer.nodes, other.observer.policies = w.fenceCache, w.nodeCache, w.policyCache
 	nested := false
 	w.hook = func(string) {

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // While a fact cannot be read, no node is fenced. That is reported until it is over.
@@ -364,10 +365,7 @@ func TestReleaseWithoutKinds(t *testing.T) {
 		"without":   {map[string]string{group: notFound, "/nodes": list("Node")}, 0, false},
 		"no answer": {map[string]string{"/nodes": list("Node"), "/nodefences": list("NodeFence")}, 0, true},
 	} {
-		w, err := New(kubetest.NewServer(t, c.answers).Config(), Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(New(kubetest.NewServer(t, c.answers).Config(), Config{}))(t)
 		if done, err := w.Release(t.Context()); done.Fences != c.fences || (err != nil) != c.fails {
 			t.Errorf("%s: %+v, %v", name, done, err)
 		}

@@ -17,14 +17,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func api(t *testing.T, s *kubetest.Server) apiServer {
 	t.Helper()
-	clients, err := newClients(s.Config(), Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients := must.Get(newClients(s.Config(), Config{}))(t)
 	return apiServer{clients, apiTimeout, &attachments{clock: testclock.NewFakePassiveClock(time.Now())}}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -48,10 +49,7 @@ func TestAgainstRealAPIServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cp.Stop() })
-			clients, err := kube.NewClients(cp.Admin())
-			if err != nil {
-				t.Fatal(err)
-			}
+			clients := must.Get(kube.NewClients(cp.Admin()))(t)
 			on := func(try func(server)) func(*testing.T) {
 				return func(t *testing.T) { try(server{t, ctx, cp.Admin(), apiServer{clients, time.Minute}}) }
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestInvalidSettings(t *testing.T) {
@@ -70,10 +71,7 @@ func TestRunEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(answer)
 			defer server.Close()
-			c, err := New(&rest.Config{Host: server.URL}, Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(New(&rest.Config{Host: server.URL}, Config{}))(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- c.Run(ctx) }()
@@ -131,10 +129,7 @@ func TestPermissions(t *testing.T) {
 // figures returns the metrics of a registry.
 func figures(t *testing.T, from prometheus.Gatherer) map[string]float64 {
 	t.Helper()
-	families, err := from.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(from.Gather())(t)
 	all := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // world is a kind whose objects are released unless they are used, with a diary of the writes.
@@ -91,10 +92,7 @@ func start(t *testing.T, cfg Config, objects ...Object) (*world, *Guard, *testcl
 	for _, o := range objects {
 		w.objects[o.Key()] = o
 	}
-	g, err := New("Thing", w, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(New("Thing", w, cfg))(t)
 	t.Cleanup(g.Stop)
 	return w, g, clock, events
 }
@@ -387,17 +385,11 @@ func TestLateReportIsDropped(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := &world{objects: map[string]Object{"ns/a": named("a", true, true)}, used: map[string]bool{"ns/a": true}}
-	g, err := New("Thing", w, Config{Mode: ModeFull, Settings: controllers.Settings{Metrics: registry}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(New("Thing", w, Config{Mode: ModeFull, Settings: controllers.Settings{Metrics: registry}}))(t)
 	t.Cleanup(g.Stop)
 	g.reconcile(t.Context(), "ns/a")
 	found := map[string]bool{}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	for _, f := range families {
 		found[f.GetName()] = true
 	}

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // replica competes for a Lease of a fake API server, with a clock that the test sets.
@@ -50,14 +52,10 @@ func leaderRecord(holder string) resourcelock.LeaderElectionRecord {
 func (r *replica) take(t *testing.T, holder string) {
 	t.Helper()
 	if _, _, err := r.lock.Get(t.Context()); err != nil {
-		if err := r.lock.Create(t.Context(), leaderRecord(holder)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.lock.Create(t.Context(), leaderRecord(holder)))
 		return
 	}
-	if err := r.lock.Update(t.Context(), leaderRecord(holder)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.lock.Update(t.Context(), leaderRecord(holder)))
 }
 
 // stored returns the lock without the clock.
@@ -104,9 +102,7 @@ func TestRenewalsWithinOneSecondEndTogether(t *testing.T) {
 		if n > 0 {
 			write = a.lock.Update
 		}
-		if err := write(t.Context(), record); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, write(t.Context(), record))
 		_, raw, err := b.lock.Get(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -230,9 +226,7 @@ func TestDeletedLeaseHasTwoHolders(t *testing.T) {
 	if !ok {
 		t.Fatalf("the stored lock is a %T", a.stored(t))
 	}
-	if err := stored.Client.Leases("ns").Delete(t.Context(), "disk", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, stored.Client.Leases("ns").Delete(t.Context(), "disk", metav1.DeleteOptions{}))
 	b.take(t, "b")
 	a.left(t, 15*time.Second)
 	b.left(t, 15*time.Second)

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // server records the requests that reach it by method and path, and answers 404.
@@ -52,10 +54,7 @@ func TestTransportSendsNoRefusedWrites(t *testing.T) {
 		"UNKNOWN": true,
 	} {
 		for _, with := range []*body{nil, {Reader: strings.NewReader("x")}} {
-			request, err := http.NewRequestWithContext(t.Context(), method, "https://server/api/v1/nodes", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := must.Get(http.NewRequestWithContext(t.Context(), method, "https://server/api/v1/nodes", nil))(t)
 			if request.Method = method; with != nil {
 				request.Body = with
 			}
@@ -91,13 +90,10 @@ func TestTransportRefusesWritesWithoutLease(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			config, requests := server(t)
 			config.Wrap(Transport(test.holder))
-			client, err := kubernetes.NewForConfig(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := must.Get(kubernetes.NewForConfig(config))(t)
 			pvs, ctx := client.CoreV1().PersistentVolumes(), t.Context()
 			var errs []error
-			_, err = pvs.Create(ctx, &v1.PersistentVolume{}, metav1.CreateOptions{})
+			_, err := pvs.Create(ctx, &v1.PersistentVolume{}, metav1.CreateOptions{})
 			errs = append(errs, err)
 			_, err = pvs.Update(ctx, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.UpdateOptions{})
 			errs = append(errs, err)

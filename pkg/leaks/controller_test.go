@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // recorder stores Events in the world.
@@ -398,10 +399,7 @@ func TestMetrics(t *testing.T) {
 	w.check(a, "leak")
 	w.broken["pvs"] = true
 	a.reconcile(w.quiet(), checkKey{})
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	got := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // suspect returns a case whose next step is createPV.
@@ -210,10 +211,7 @@ func TestIsRemediation(t *testing.T) {
 			t.Errorf("a PV %s is taken for it", sentence)
 		}
 	}
-	adopted, err := AdoptPV(driverName, Found{Handle: strings.Repeat("x", 128), Bytes: 1}, PVOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	adopted := must.Get(AdoptPV(driverName, Found{Handle: strings.Repeat("x", 128), Bytes: 1}, PVOptions{}))(t)
 	bound := adopted.DeepCopy()
 	bound.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "u"}
 	if !isRemediation(bound, adopted) {

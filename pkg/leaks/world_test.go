@@ -24,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const driverName = "disk.csi.example.com"
@@ -397,9 +398,7 @@ func TestSoakSuspectsOnlyLeaks(t *testing.T) {
 			}
 		}
 		for range 12 {
-			if err := a.check(s.quiet()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, a.check(s.quiet()))
 		}
 		if got := a.Report(); got.Suspected != len(s.leaks) {
 			t.Fatalf("round %d: %d of %d leaks are suspected: %+v", round, got.Suspected, len(s.leaks), got.Volumes)

@@ -10,6 +10,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestInventory(t *testing.T) {
@@ -21,10 +22,7 @@ func TestInventory(t *testing.T) {
 		then := metav1.NewTime(w.clock.Now().Add(-time.Hour))
 		o.DeletionTimestamp = &then
 	}))
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -298,10 +299,7 @@ func TestFencesAreReadOnlyIfEnabled(t *testing.T) {
 	for _, fences := range []bool{false, true} {
 		permissions := Config{Fences: fences}.permissions()
 		asks := slices.ContainsFunc(permissions, func(p permission.Permission) bool { return p.Resource == "nodefences" })
-		c, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Fences: fences})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Fences: fences}))(t)
 		_, none := c.observer.fences.(nodefence.None)
 		if asks != fences || none == fences {
 			t.Errorf("fences %t: permissions asked for %t, no cache %t", fences, asks, none)

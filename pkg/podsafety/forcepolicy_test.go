@@ -18,21 +18,17 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // shipped reads the policy that refuses force deletions, and its binding, from the manifest.
 func shipped(t *testing.T) (policy admissionv1.ValidatingAdmissionPolicy,
 	binding admissionv1.ValidatingAdmissionPolicyBinding) {
 	t.Helper()
-	content, err := os.ReadFile("../../deploy/manifests/pod-safety-policies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile("../../deploy/manifests/pod-safety-policies.yaml"))(t)
 	for _, part := range bytes.Split(content, []byte("\n---\n")) {
 		var meta metav1.PartialObjectMetadata
-		if err := yaml.Unmarshal(part, &meta); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, yaml.Unmarshal(part, &meta))
 		var into any
 		switch meta.Name {
 		case forcePolicy:
@@ -42,9 +38,7 @@ func shipped(t *testing.T) (policy admissionv1.ValidatingAdmissionPolicy,
 		default:
 			continue
 		}
-		if err := yaml.Unmarshal(part, into); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, yaml.Unmarshal(part, into))
 	}
 	return policy, binding
 }

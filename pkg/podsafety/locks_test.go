@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestNodeUnreachableCondition(t *testing.T) {
@@ -225,9 +226,7 @@ func TestEmptyLock(t *testing.T) {
 			w.show(held(terminating))
 		}
 		w.locked["a"] = volumeLock{node: "a", object: "lock-of-a", version: "1", volumes: map[string]holder{}}
-		if err := w.volumeLocks.refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.volumeLocks.refresh(t.Context()))
 		w.lock(t.Context(), "a")
 		if l, exists := w.locked["a"]; exists != waits || waits && len(l.volumes) != 1 {
 			t.Errorf("a pod waits: %t; locked %v", waits, w.locked)
@@ -262,13 +261,9 @@ func TestLockOfUnreadablePodStays(t *testing.T) {
 		w := newWorld(t, Config{VolumeLocks: true})
 		w.away()
 		o := volumeLock{node: "a", object: "lock-of-a", version: "1"}.unstructured()
-		if err := unstructured.SetNestedField(o.Object, value, "spec", "volumes", "pv-data"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, unstructured.SetNestedField(o.Object, value, "spec", "volumes", "pv-data"))
 		w.locked["a"] = lockOf(o)
-		if err := w.volumeLocks.refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.volumeLocks.refresh(t.Context()))
 		w.calls = nil
 		if got := w.lock(t.Context(), "a"); got == controller.Done() || len(w.locked["a"].volumes) != 1 {
 			t.Errorf("%v: %v, locked %v", value, got, w.locked)

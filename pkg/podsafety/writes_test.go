@@ -18,27 +18,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func api(t *testing.T, config *rest.Config) apiServer {
 	t.Helper()
-	clients, err := kube.NewClients(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fences, err := client.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients := must.Get(kube.NewClients(config))(t)
+	fences := must.Get(client.New(config))(t)
 	return apiServer{clients, fences, apiTimeout}
 }
 
 func locksOf(t *testing.T, s *kubetest.Server) lockClient {
 	t.Helper()
-	locks, err := newLockClient(s.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	locks := must.Get(newLockClient(s.Config()))(t)
 	return locks
 }
 
@@ -189,10 +181,7 @@ func TestReadForcePolicy(t *testing.T) {
 	policy, binding := shipped(t)
 	both := map[string]string{}
 	for end, o := range map[string]any{"/" + forcePolicy: policy, "/" + forceBinding: binding} {
-		text, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(o))(t)
 		both[end] = string(text)
 	}
 	if refused, err := api(t, kubetest.NewServer(t, both).Config()).refusesForce(t.Context()); !refused || err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestRealAPIServer covers behaviour that only a real API server has: patches of finalizers, the node's annotation, an
@@ -26,14 +27,8 @@ func TestRealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cp := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{NoControllerManager: true})
-	client, err := kubernetes.NewForConfig(cp.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace, err := cp.CreateNamespace(ctx, "provision-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(cp.Admin()))(t)
+	namespace := must.Get(cp.CreateNamespace(ctx, "provision-"))(t)
 	at := apiServer{core: client.CoreV1()}
 	claims := client.CoreV1().PersistentVolumeClaims(namespace)
 	create := func(t *testing.T, name string) *v1.PersistentVolumeClaim {
@@ -53,9 +48,7 @@ func TestRealAPIServer(t *testing.T) {
 
 	t.Run("a node is deselected, only as the claim was read", func(t *testing.T) {
 		claim := create(t, "node")
-		if err := at.selectNode(ctx, claim, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, at.selectNode(ctx, claim, ""))
 		now, err := at.readClaim(ctx, namespace, "node")
 		if _, selected := now.Annotations[volume.AnnSelectedNode]; err != nil || selected ||
 			now.Annotations["example.com/theirs"] != "kept" {

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
 )
 
@@ -111,9 +112,7 @@ func TestFreeSnapshotErrors(t *testing.T) {
 			r.working = func() bool { return true }
 			of := name
 			of.UID = "u-snap"
-			if err := r.protectSource(t.Context(), of); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, r.protectSource(t.Context(), of))
 			shop.Fail("remove", c.fail)
 			want := controller.Done()
 			if c.again {
@@ -147,9 +146,7 @@ func TestSourceIsKeptWhileTheLogCannotBeRead(t *testing.T) {
 			if of.Kind == volume.SourceSnapshot {
 				snap := of
 				snap.UID = "u-snap"
-				if err := r.protectSource(t.Context(), snap); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, r.protectSource(t.Context(), snap))
 			}
 			log.unreadable = "Lease driver/log-3: a copy"
 			for range 2 {

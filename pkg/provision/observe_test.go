@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // claimsOf is a ClaimCache of these claims that is not running.
@@ -381,9 +382,7 @@ func TestExistingPVHasToNameTheVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.track.pv, r.facts.Record.Handle = request.PV, "vol-1"
-		if err := r.storePV(t.Context(), provision.StorePV); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.storePV(t.Context(), provision.StorePV))
 		if got := r.facts.PV.Names("vol-1"); got != names {
 			t.Errorf("one of %s: it names the volume: %t", handle, got)
 		}
@@ -409,9 +408,7 @@ func TestSettledRequestIsReplaced(t *testing.T) {
 		r.facts.Record.Requests[0].Sent, r.facts.Record.Requests[0].Settled = true, settled
 		r.track.entry = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)}}
 		r.built = mustBuild(t)
-		if err := r.openEntry(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.openEntry(t.Context()))
 		if got := len(log.entries["pvc-u1"].Requests); got != want || len(r.track.entry.Requests) != want {
 			t.Errorf("settled %t: %d requests, want %d", settled, got, want)
 		}

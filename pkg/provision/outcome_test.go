@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // first returns a function that fails this number of calls with one class.
@@ -39,10 +40,7 @@ type outcomes struct{ succeeded, failed, durations int }
 
 func outcomesOf(t *testing.T, from prometheus.Gatherer) (got outcomes) {
 	t.Helper()
-	families, err := from.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(from.Gather())(t)
 	sum := func(family *dto.MetricFamily) (n int) {
 		for _, m := range family.GetMetric() {
 			n += int(m.GetCounter().GetValue()) + int(m.GetHistogram().GetSampleCount())
@@ -172,9 +170,7 @@ func TestDurationBeginsWithTheFirstCall(t *testing.T) {
 	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 	clock, registry := testclock.NewFakeClock(time.Unix(1e9, 0)), prometheus.NewRegistry()
 	r.cfg.Clock = clock
-	if err := r.metrics.register(registry); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.metrics.register(registry))
 	entry := log.entries["pvc-u1"]
 	entry.Begun = clock.Now().Add(-time.Minute)
 	r.track.entry = entry
@@ -183,10 +179,7 @@ func TestDurationBeginsWithTheFirstCall(t *testing.T) {
 	r.track.since = clock.Now().Add(-time.Second)
 	r.succeeded()
 	r.succeeded()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	for _, family := range families {
 		if family.GetName() != "controller_persistentvolumeclaim_provision_duration_seconds" {
 			continue
@@ -286,15 +279,10 @@ func TestLogMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := newMetrics("disk", func() int64 { return 11 }, func() inflight.Stats { return stats },
 		func() time.Time { return now })
-	if err := m.register(registry); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.register(registry))
 	gauges := func() map[string]float64 {
 		t.Helper()
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(registry.Gather())(t)
 		served := map[string]float64{}
 		for _, family := range families {
 			for _, metric := range family.GetMetric() {

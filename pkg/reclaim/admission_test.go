@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"strings"
 	"sync"
 	"testing"
@@ -131,10 +132,7 @@ func TestIneffectiveAdmissionPolicyReportedOnce(t *testing.T) {
 // valueOf returns the value of a counter without labels of its own.
 func valueOf(t *testing.T, from prometheus.Gatherer, name string) float64 {
 	t.Helper()
-	families, err := from.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(from.Gather())(t)
 	for _, family := range families {
 		if family.GetName() == name {
 			return family.GetMetric()[0].GetCounter().GetValue()

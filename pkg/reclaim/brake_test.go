@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // braked returns a Controller whose brake allows one deletion, and the names that it enqueues.
@@ -42,9 +43,7 @@ func tooMany(w *world, r *Controller) {
 // syncs reads the brake's Lease, which must succeed.
 func syncs(t *testing.T, r *Controller) {
 	t.Helper()
-	if err := r.syncBrake(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.syncBrake(t.Context()))
 }
 
 // An unreadable Lease does not end a pause: only a person does.

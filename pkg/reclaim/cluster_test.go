@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // serverOf returns the apiServer of a fake client.
@@ -37,9 +38,7 @@ func TestLeaseOfBrakeStaysOutOfBackups(t *testing.T) {
 		client, lease := fake.NewClientset(), types.NamespacedName{Namespace: "ns", Name: "lease"}
 		a := serverOf(client)
 		a.clients.Coordination = client.CoordinationV1()
-		if err := write(a, lease); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, write(a, lease))
 		o, err := client.CoordinationV1().Leases("ns").Get(t.Context(), "lease", metav1.GetOptions{})
 		if err != nil || o.Labels[kube.NoBackup] != "true" {
 			t.Errorf("%s: %v, %v", name, o.Labels, err)
@@ -172,9 +171,7 @@ func TestDeletePVHasUIDPrecondition(t *testing.T) {
 		only = a.(k8stesting.DeleteActionImpl).DeleteOptions.Preconditions
 		return true, nil, nil
 	})
-	if err := serverOf(client).deletePV(t.Context(), released().PV); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, serverOf(client).deletePV(t.Context(), released().PV))
 	if only == nil || only.UID == nil || *only.UID != "pv-uid" {
 		t.Errorf("preconditions %+v", only)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
@@ -37,27 +38,17 @@ func TestExamplesReclaim(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	cluster := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{ControllerManagerQPS: 5000})
-	client, err := kubernetes.NewForConfig(cluster.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace, err := cluster.CreateNamespace(ctx, "embed-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(cluster.Admin()))(t)
+	namespace := must.Get(cluster.CreateNamespace(ctx, "embed-"))(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := controlplane.WriteKubeconfig(kubeconfig, cluster.Admin()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, controlplane.WriteKubeconfig(kubeconfig, cluster.Admin()))
 
 	t.Run("ownCloud", func(t *testing.T) {
 		volumes := t.TempDir()
 		e := embedded{t, ctx, objects.Maker{Client: client, Driver: "folders.example.com", Namespace: namespace},
 			func(handle string) bool { _, err := os.Stat(filepath.Join(volumes, handle)); return err == nil }}
 		handle := func(name string) string {
-			if err := os.Mkdir(filepath.Join(volumes, name), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Mkdir(filepath.Join(volumes, name), 0o700))
 			return name
 		}
 		e.run("BE_EXAMPLE=ownCloud", "KUBECONFIG="+kubeconfig, "VOLUMES="+volumes)
@@ -67,10 +58,7 @@ func TestExamplesReclaim(t *testing.T) {
 		e := embedded{t, ctx, objects.Maker{Client: client, Driver: driver.Name(), Namespace: namespace,
 			CSI: driver.Controller()},
 			func(handle string) bool {
-				all, err := driver.Volumes()
-				if err != nil {
-					t.Fatal(err)
-				}
+				all := must.Get(driver.Volumes())(t)
 				for _, v := range all {
 					if v.ID == handle {
 						return true

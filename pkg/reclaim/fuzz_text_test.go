@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"os"
 	"strings"
 	"testing"
@@ -149,9 +150,7 @@ func FuzzReports(f *testing.F) {
 			textlogger.Verbosity(10))))
 		registry := prometheus.NewRegistry()
 		m := newMetrics(driver)
-		if err := events.Register(registry, m.all()...); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, events.Register(registry, m.all()...))
 		r := events.NewRecorder(events.Config[Reason]{Events: heard, Counter: m.reported})
 		pv := released().PV
 		pv.Name, pv.Handle, pv.StorageClass = name, handle, class

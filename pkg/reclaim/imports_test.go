@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // The library adds no flags, global registries, process exits or component machinery to a vendor's program.
@@ -51,10 +53,7 @@ func TestLibraryImports(t *testing.T) {
 
 func goList(t *testing.T, args ...string) []string {
 	t.Helper()
-	out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command("go", append([]string{"list"}, args...)...).Output())(t)
 	return strings.Fields(string(out))
 }
 
@@ -72,20 +71,14 @@ func TestLibraryForbiddenCalls(t *testing.T) {
 		"../permission", "../volume",
 		"../../internal/migration", "../../internal/secretref", "../../internal/engine/reclaim",
 		"../../internal/reasons", "../leadership"} {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := must.Get(os.ReadDir(dir))(t)
 		for _, entry := range entries {
 			name := filepath.Join(dir, entry.Name())
 			if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 				continue
 			}
 			checked++
-			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := must.Get(parser.ParseFile(token.NewFileSet(), name, nil, 0))(t)
 			ast.Inspect(file, func(n ast.Node) bool {
 				selector, ok := n.(*ast.SelectorExpr)
 				if !ok {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -105,10 +106,7 @@ func TestMetricsAfterLeaseExpiry(t *testing.T) {
 		waiting bool
 	}{{time.Hour, 1, true}, {0, 0, false}} {
 		term.set(test.left)
-		families, err := metrics.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(metrics.Gather())(t)
 		waiting := false
 		for _, family := range families {
 			switch family.GetName() {

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // restoredLog returns a log whose Leases are all copies.
@@ -36,9 +37,7 @@ func restoredLog(t *testing.T) *inflight.Log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := log.TakeOver(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, log.TakeOver(t.Context()))
 	return log
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // world is an API server and a storage system with one PV, and keeps a diary of the calls. The adapters are tested
@@ -162,10 +163,7 @@ func newWorldWith(t *testing.T, cfg Config) (*world, *Controller) {
 	}
 	w.list.complete, w.pvs.complete = true, true
 	cfg.Clock = w.clock
-	r, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, cfg))(t)
 	r.cluster = w
 	w.stored = map[string]*volume.PV{}
 	r.pvs, r.engine.PVs = cacheOf{w}, cacheOf{w}

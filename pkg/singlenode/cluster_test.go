@@ -21,18 +21,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func serverAt(t *testing.T, config *rest.Config) apiServer {
 	t.Helper()
-	clients, err := kube.NewClients(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fences, err := client.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients := must.Get(kube.NewClients(config))(t)
+	fences := must.Get(client.New(config))(t)
 	return apiServer{clients, fences, apiTimeout}
 }
 
@@ -196,10 +191,7 @@ func TestInvalidSettings(t *testing.T) {
 // The kind NodeFence may not be installed.
 func TestNodeFencesAreOptional(t *testing.T) {
 	for _, fences := range []bool{true, false} {
-		c, err := New(&rest.Config{Host: "localhost"}, Config{Fences: fences})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(New(&rest.Config{Host: "localhost"}, Config{Fences: fences}))(t)
 		if _, none := c.observer.fences.(nodefence.None); none == fences {
 			t.Errorf("NodeFences are read: %t", !none)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // newWaitingWorld returns a world in which pod two waits for pod one, whose node is not Ready. Both the pod and the
@@ -236,10 +237,7 @@ func TestObjectsOfEvents(t *testing.T) {
 	var got references
 	cfg := w.cfg
 	cfg.Events = &got
-	again, err := newController(cfg, w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(newController(cfg, w))(t)
 	again.observer, w.Controller = w.observer, again
 	w.node(v1.ConditionUnknown)
 	w.claim("data", locked("one"))

@@ -26,6 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // world is a cluster in memory. Live reads and writes see its objects, and the watches see them after sync.
@@ -311,9 +312,7 @@ func collected(t *testing.T, from prometheus.Collector) (all []*dto.Metric) {
 	close(to)
 	for m := range to {
 		var out dto.Metric
-		if err := m.Write(&out); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Write(&out))
 		all = append(all, &out)
 	}
 	return all

@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // answeredBy returns a client whose server answers all calls with answer.
@@ -23,10 +24,7 @@ func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
-	clients, err := kube.NewClients(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients := must.Get(kube.NewClients(&rest.Config{Host: server.URL}))(t)
 	return apiServer{clients, apiTimeout}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -86,14 +87,8 @@ func TestBuiltProgramsStart(t *testing.T) {
 	})
 	t.Run("the programs of other tests", func(t *testing.T) {
 		for _, pkg := range []string{"./cmd/csi-reclaimer", "./cmd/volume-guard", "./cmd/kubectl-reclaim", "./mock-driver"} {
-			made, err := os.Stat(filepath.Join(root, ".build", "bin", filepath.Base(pkg)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			binary, err := process.Build(t.Context(), pkg, os.Stderr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			made := must.Get(os.Stat(filepath.Join(root, ".build", "bin", filepath.Base(pkg))))(t)
+			binary := must.Get(process.Build(t.Context(), pkg, os.Stderr))(t)
 			if built, err := os.Stat(binary); err != nil || !os.SameFile(made, built) {
 				t.Errorf("%s is another file than that of make build: %v", binary, err)
 			}
@@ -114,17 +109,10 @@ func moduleRoot(t *testing.T) string {
 func copyFiles(t *testing.T, tree string, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		content, err := os.ReadFile(filepath.Join(moduleRoot(t), name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile(filepath.Join(moduleRoot(t), name)))(t)
 		path := filepath.Join(tree, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.OK(t, os.WriteFile(path, content, 0o700))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -109,10 +110,7 @@ func TestPageKeepsRowsOfOtherSuites(t *testing.T) {
 func TestPageHasEachSuite(t *testing.T) {
 	t.Parallel()
 	root := process.RootForTest(t)
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(PagePath)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(root, filepath.FromSlash(PagePath))))(t)
 	if !strings.HasPrefix(string(text), pageHead) {
 		t.Error("the head of the page is another one: run make conformance")
 	}

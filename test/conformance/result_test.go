@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestStoreHasResultsOfThatRunAlone(t *testing.T) {
@@ -15,9 +17,7 @@ func TestStoreHasResultsOfThatRunAlone(t *testing.T) {
 	if _, has, err := store.load(known.Suite, known.Parts); has || err != nil {
 		t.Errorf("an empty store has a result: %v, %v", has, err)
 	}
-	if err := store.save(known); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, store.save(known))
 	got, has, err := store.load(known.Suite, known.Parts)
 	if err != nil || !has || got.Commit != known.Commit || !slices.Equal(got.Specs, known.Specs) {
 		t.Errorf("%+v, %v, %v, want %+v", got, has, err, known)
@@ -50,9 +50,7 @@ func TestKnownResultsAreOfBothParts(t *testing.T) {
 		commit string
 		known  int
 	}{{Stock, "abc", 0}, {Ours, "abc", 2}, {Ours, "def", 0}, {Stock, "def", 2}} {
-		if err := store.save(Result{Suite: suite, Parts: c.parts, Kubernetes: "v1.99.7", Commit: c.commit}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, store.save(Result{Suite: suite, Parts: c.parts, Kubernetes: "v1.99.7", Commit: c.commit}))
 		if results, err := store.Known(suites, "v1.99.7"); err != nil || len(results) != c.known {
 			t.Errorf("%d: %d results, %v", i, len(results), err)
 		}
@@ -65,10 +63,7 @@ func TestKnownResultsAreOfBothParts(t *testing.T) {
 // suites are those of the page.
 func suites(t *testing.T) []Suite {
 	t.Helper()
-	all, err := Suites("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(Suites(""))(t)
 	return all
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestReclaimerTakesThePlaceOfProvisionerAlone(t *testing.T) {
@@ -46,10 +47,7 @@ spec: {containers: [{name: a, image: "csi-provisioner-not:v1"}]}
 	}
 	var text strings.Builder
 	for _, o := range objects {
-		line, err := o.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := must.Get(o.MarshalJSON())(t)
 		text.Write(line)
 	}
 	for _, want := range []string{`"image":"` + reclaimerImage + `"`, "csi-resizer:v2.3.0", "csi-provisioner-not:v1",
@@ -95,13 +93,8 @@ func TestVendorSuiteIsOfOneDriver(t *testing.T) {
 	file := filepath.Join(dir, "pod.yaml")
 	suiteOf := func(text string) Suite {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, err := VendorSuite("mock-driver.yaml", dir, "subPath")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
+		s := must.Get(VendorSuite("mock-driver.yaml", dir, "subPath"))(t)
 		return s
 	}
 	s := suiteOf("kind: Pod")

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
@@ -101,15 +102,9 @@ func TestUserActsWhileSidecarIsDown(t *testing.T) {
 func TestSavedScenarios(t *testing.T) {
 	suite.Deep(t, suite.Load)
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("testdata/*.yaml"))(t)
 	for _, file := range files {
-		sc, err := scenario.Read(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sc := must.Get(scenario.Read(file))(t)
 		t.Run(sc.Name, func(t *testing.T) {
 			t.Parallel()
 			play(t, sc)

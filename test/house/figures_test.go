@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // figuresOf measures a tree of these files.
@@ -16,10 +18,7 @@ func figuresOf(t *testing.T, files map[string]string) map[string]*figure {
 	for name, text := range files {
 		write(t, root, name, text)
 	}
-	all, err := measure(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(measure(root))(t)
 	figures := map[string]*figure{}
 	for _, f := range all {
 		figures[f.name] = f

@@ -5,18 +5,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // write writes a file of a tree.
 func write(t *testing.T, root, name, text string) {
 	t.Helper()
 	file := filepath.Join(root, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must.OK(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 // settled returns the root of a tree with 22 structs that mirror API kinds, and all figures at their limits.
@@ -42,10 +40,7 @@ func house(t *testing.T, root string, args ...string) (status int, out string) {
 // limitOf returns the limit of a figure in the file of limits.
 func limitOf(t *testing.T, root, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(limitsFile)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(root, filepath.FromSlash(limitsFile))))(t)
 	for line := range strings.Lines(string(text)) {
 		if strings.HasSuffix(line, " "+name+"\n") {
 			return strings.Fields(line)[0]
@@ -153,14 +148,8 @@ func TestUnreadableInputIsAnError(t *testing.T) {
 
 // TestCommittedLimitsNameTheFigures finds a limit whose figure is gone.
 func TestCommittedLimitsNameTheFigures(t *testing.T) {
-	limits, err := readLimits("limits.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	figures, err := measure(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	limits := must.Get(readLimits("limits.txt"))(t)
+	figures := must.Get(measure(t.TempDir()))(t)
 	for _, f := range figures {
 		if _, ok := limits[f.name]; !ok {
 			t.Errorf("limits.txt has no limit of %q", f.name)

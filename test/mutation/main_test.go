@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const sample = "test/mutation/testdata/sample"
@@ -76,15 +78,10 @@ func TestGenerate(t *testing.T) {
 func TestOneMutantIsActive(t *testing.T) {
 	b := sampled(t)
 	folder := t.TempDir()
-	path, err := filepath.Abs(filepath.Join(root, sample, "sample.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(filepath.Abs(filepath.Join(root, sample, "sample.go")))(t)
 	// A program of its own, since a package in testdata has no tests of its own.
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	write("go.mod", "module sample\n\ngo 1.25\n")
 	write("sample.go", asProgram(string(b.texts[path])))
@@ -147,10 +144,7 @@ func main() {
 
 // make mutants runs the mutants. This test shows that each compiles, and that no table is stale.
 func TestMutantsCompile(t *testing.T) {
-	b, err := generate(t.Context(), root, scopes, edits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(generate(t.Context(), root, scopes, edits))(t)
 	if _, err := excuse(b.mutants, exceptions); err != nil {
 		t.Error(err)
 	}
@@ -251,16 +245,10 @@ func TestExhaustiveMatchesProductTests(t *testing.T) {
 		"statefulset": "TestNoCombinationOfObjectsBreaksAPromise TestNoCombinationOfReadsBreaksAPromise " +
 			"TestPictureMatchesDecisions",
 	} {
-		files, err := filepath.Glob(filepath.Join(root, "internal", "engine", engine, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := must.Get(filepath.Glob(filepath.Join(root, "internal", "engine", engine, "*_test.go")))(t)
 		var got []string
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(file))(t)
 			for _, match := range matching.FindAllSubmatch(text, -1) {
 				got = append(got, string(match[1]))
 			}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // list is the common part of ListVolumes and ListSnapshots.
@@ -163,9 +164,7 @@ func TestForeignPageTokensAreRefused(t *testing.T) {
 			if _, _, err := l.page(t.Context(), "", -1); status.Code(err) != codes.InvalidArgument {
 				t.Errorf("max_entries -1: got %v, want InvalidArgument", err)
 			}
-			if err := l.driver.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, l.driver.Restart(t.Context()))
 			if ids, _, err := l.page(t.Context(), token, 0); err != nil || len(ids) != 2 {
 				t.Errorf("token of the driver's predecessor: got %q, %v, want the 2 entries that are left", ids, err)
 			}
@@ -223,10 +222,7 @@ func TestPagingDuringChanges(t *testing.T) {
 func TestSnapshotTopology(t *testing.T) {
 	d := mockdriver.ForTest(t, mockdriver.Options{Profile: "topology",
 		Args: []string{"--capabilities=SNAPSHOT_ACCESSIBILITY_CONSTRAINTS"}})
-	info, err := csi.NewNodeClient(d.Conn()).NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := must.Get(csi.NewNodeClient(d.Conn()).NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{}))(t)
 	here := info.GetAccessibleTopology()
 	volume := volumeList(d).create(t, "volume")
 	request := func(place *csi.Topology) *csi.CreateSnapshotRequest {
@@ -238,10 +234,7 @@ func TestSnapshotTopology(t *testing.T) {
 		request(elsewhere)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("snapshot for another place: got %v, want ResourceExhausted", err)
 	}
-	answer, err := d.Controller().CreateSnapshot(t.Context(), request(here))
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(d.Controller().CreateSnapshot(t.Context(), request(here)))(t)
 	got := answer.GetSnapshot().GetAccessibleTopology()
 	if len(got) != 1 || !proto.Equal(got[0], here) {
 		t.Errorf("topology of the snapshot: got %v, want %v", got, here)

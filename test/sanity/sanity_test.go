@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -105,17 +106,9 @@ func (r run) sanity(t *testing.T, d *mockdriver.Driver) types.Report {
 		Address: d.Endpoint(), Report: filepath.Join(dir, "report.json"), Dir: dir,
 		Secrets: filepath.Join(dir, "secrets.yaml"), AccessType: r.accessType,
 	}
-	if err := os.WriteFile(s.Secrets, []byte(secrets()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	settings, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(s.Secrets, []byte(secrets()), 0o600))
+	settings := must.Get(json.Marshal(s))(t)
+	self := must.Get(os.Executable())(t)
 	failed := process.Run(t.Context(),
 		process.Command{Name: "csi-sanity", Path: self, Env: []string{suiteVariable + "=" + string(settings)}, Dir: dir})
 	data, err := os.ReadFile(s.Report)
@@ -150,10 +143,7 @@ func secrets() string {
 // mustBeDocumented accepts a skipped case only if the driver does not advertise the capability that the case is about.
 func (r run) mustBeDocumented(t *testing.T, spec types.SpecReport) {
 	t.Helper()
-	profile, err := server.FindProfile(r.profile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	profile := must.Get(server.FindProfile(r.profile))(t)
 	capability, known := skips()[spec.Failure.Message]
 	switch {
 	case !known:

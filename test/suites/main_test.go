@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -108,9 +109,7 @@ fails) exit 3 ;;
 waits) exec sleep 600 ;;
 esac
 `
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(program, []byte(script), 0o700))
 	for target, want := range map[string]string{"passes": "", "fails": "exit status 3", "waits": "signal: terminated",
 		"leaves": "signal: terminated"} {
 		signals, interrupted := make(chan os.Signal, 1), false
@@ -150,10 +149,7 @@ func (w *interrupting) Write(p []byte) (int, error) {
 // to run the suites that need neither root, a browser nor a second Kubernetes.
 func TestFullTestRunsEverySuite(t *testing.T) {
 	root := process.RootForTest(t)
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := must.Get(os.ReadFile(filepath.Join(root, "Makefile")))(t)
 	list := func(variable string) []string {
 		found := regexp.MustCompile(`(?m)^` + variable + ` +:= (.*)$`).FindStringSubmatch(string(makefile))
 		if found == nil {
@@ -194,10 +190,7 @@ func TestDecisionsStartNoGoroutine(t *testing.T) {
 	}
 	for _, file := range files {
 		set := token.NewFileSet()
-		tree, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(parser.ParseFile(set, file, nil, parser.SkipObjectResolution))(t)
 		ast.Inspect(tree, func(n ast.Node) bool {
 			switch n.(type) {
 			case *ast.GoStmt, *ast.ChanType:

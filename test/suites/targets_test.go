@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -117,10 +118,7 @@ func sources(t *testing.T, root string) (all []source) {
 // tag of ours. The tag controlplane is that of test/apiserver.sh.
 func TestEveryTestRunsInTarget(t *testing.T) {
 	root := process.RootForTest(t)
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := must.Get(os.ReadFile(filepath.Join(root, "Makefile")))(t)
 	commands := testCommands(string(makefile))
 	if len(commands) < 8 {
 		t.Fatalf("calls of go test: %+v", commands)

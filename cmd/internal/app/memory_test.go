@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestSaveMemory(t *testing.T) {
@@ -33,9 +35,7 @@ func TestSaveMemory(t *testing.T) {
 			t.Cleanup(func() { debug.SetGCPercent(percent); debug.SetMemoryLimit(limit) })
 			file := filepath.Join(t.TempDir(), "memory.max")
 			if test.file != "" {
-				if err := os.WriteFile(file, []byte(test.file), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(file, []byte(test.file), 0o600))
 			}
 			if paced := saveMemory(func(name string) string { return test.environment[name] },
 				file); paced != (test.environment["GOGC"] == "") {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // An interrupted task has failed. The caller would otherwise remove the program before its finalizers.
@@ -60,9 +62,7 @@ func TestLogLevelLimit(t *testing.T) {
 			var l logging
 			fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 			l.flags(fs)
-			if err := fs.Parse(c.args); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, fs.Parse(c.args))
 			limited, modules := l.limit(), logsapi.VModuleConfigurationPflag(&l.VModule).String()
 			if limited != c.limited || uint32(l.Verbosity) != c.v || modules != c.modules {
 				t.Errorf("limited %v, -v=%d --vmodule=%s", limited, l.Verbosity, modules)

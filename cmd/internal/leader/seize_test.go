@@ -12,6 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // A caller must not take work for done that never began.
@@ -19,10 +20,7 @@ func TestSeizeFailsIfItNeverLeads(t *testing.T) {
 	t.Parallel()
 	o := Options{Settings: Config{Namespace: "ns", Identity: "me", LeaseDuration: 3 * time.Second,
 		RenewDeadline: 2 * time.Second, RetryPeriod: time.Second}}
-	e, err := o.Elector(&rest.Config{}, "lease", leadership.NewClock())
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(o.Elector(&rest.Config{}, "lease", leadership.NewClock()))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	client := fake.NewClientset()
 	client.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -30,7 +28,7 @@ func TestSeizeFailsIfItNeverLeads(t *testing.T) {
 		return true, nil, errors.New("forbidden")
 	})
 	e.client = client
-	err = e.Seize(ctx, time.Minute, func(context.Context) error {
+	err := e.Seize(ctx, time.Minute, func(context.Context) error {
 		t.Error("it leads without the Lease")
 		return nil
 	})

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/otelcollector"
 )
 
@@ -27,9 +28,7 @@ func parse(t *testing.T, args ...string) *Options {
 	var o Options
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.Flags(fs, "traces")
-	if err := fs.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, fs.Parse(args))
 	return &o
 }
 

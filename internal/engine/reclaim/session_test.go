@@ -15,6 +15,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // pvs is a cache that a test fills.
@@ -451,10 +452,7 @@ func TestEngineIsPure(t *testing.T) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly))(t)
 		for _, spec := range file.Imports {
 			if path, err := strconv.Unquote(spec.Path.Value); err != nil || !slices.Contains(allowed, path) {
 				t.Errorf("%s imports %s", name, spec.Path.Value)

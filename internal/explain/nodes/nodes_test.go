@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestExplainNode(t *testing.T) {
@@ -24,10 +25,7 @@ func TestExplainNode(t *testing.T) {
 	f.Policies = explain.Found([]*v1alpha1.FencePolicy{policy("default", func(s *v1alpha1.FencePolicySpec) {
 		s.UnreachableAfter.Duration = 30 * time.Minute
 	})})
-	want, err := os.ReadFile("testdata/node.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile("testdata/node.txt"))(t)
 	if got := Explain(f).Wrapped(false, 0); got != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestWrapped(t *testing.T) {
@@ -89,10 +90,7 @@ func TestCheckDriver(t *testing.T) {
 // TestREADMEShowsExplanation compares README.md with the explanation. Each line shown there has to be one of its
 // lines, in this order, or the beginning of a line before "…".
 func TestREADMEShowsExplanation(t *testing.T) {
-	text, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../README.md"))(t)
 	const command = "$ kubectl reclaim explain pv/pvc-8a5c\n"
 	_, rest, found := strings.Cut(string(text), command)
 	shown, _, ended := strings.Cut(rest, "```")

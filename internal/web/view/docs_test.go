@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestDocsOfReasons(t *testing.T) {
@@ -40,10 +42,7 @@ func TestDocsOfReasons(t *testing.T) {
 func TestDocsExist(t *testing.T) {
 	anchors := map[string]bool{}
 	for _, reference := range []string{sidecarEvents, guardEvents} {
-		content, err := os.ReadFile("../../../docs/" + strings.TrimSuffix(reference, "#"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must.Get(os.ReadFile("../../../docs/" + strings.TrimSuffix(reference, "#")))(t)
 		for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(content), -1) {
 			anchor := regexp.MustCompile(`[^a-z -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 			anchors[reference+strings.ReplaceAll(anchor, " ", "-")] = true

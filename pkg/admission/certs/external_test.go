@@ -7,15 +7,14 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // issuedElsewhere returns a Secret as cert-manager writes it.
 func issuedElsewhere(t *testing.T, lifetime time.Duration, names ...string) map[string][]byte {
 	t.Helper()
-	p, err := issueFast(names, lifetime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(issueFast(names, lifetime))(t)
 	leaf := p.Chain[:bytes.LastIndex(p.Chain, []byte("-----BEGIN"))]
 	return map[string][]byte{keyCert: leaf, keyKey: p.Key, keyCA: p.CA.PEM}
 }
@@ -28,10 +27,7 @@ func TestExternalCertificate(t *testing.T) {
 	k := keeper(t, w, external)
 	w.secret, w.version = issuedElsewhere(t, time.Hour, k.cfg.Names...), 1
 	k.work(t.Context(), "")
-	pair, err := k.Certificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(k.Certificate(nil))(t)
 	if p := k.current.Load(); !bytes.Equal(p.Chain, w.secret[keyCert]) || !p.NotAfter.Equal(pair.Leaf.NotAfter) {
 		t.Errorf("presented is %+v", p)
 	}
@@ -67,10 +63,7 @@ func TestUnusableExternalCertificateLeavesThePresentedPair(t *testing.T) {
 	other := issuedElsewhere(t, time.Hour, k.cfg.Names...)
 	w.secret, w.version = good, 1
 	k.work(t.Context(), "")
-	before, err := k.Certificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(k.Certificate(nil))(t)
 	w.diary = nil
 	with := func(key string, value []byte) map[string][]byte {
 		changed := maps.Clone(good)
@@ -109,10 +102,7 @@ func TestSecretOfOthersIsNotOverwritten(t *testing.T) {
 	w := newWorld()
 	k := keeper(t, w, nil)
 	k.work(t.Context(), "")
-	before, err := k.Certificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(k.Certificate(nil))(t)
 	w.diary = nil
 	w.secret, w.version = issuedElsewhere(t, time.Hour, k.cfg.Names...), w.version+1
 	fresh := keeper(t, w, nil)

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // The time starts again with each change of the Secret, and with each interruption of the trust.
 func TestTrustedSince(t *testing.T) {
-	made, err := issueFast([]string{host}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(issueFast([]string{host}, time.Hour))(t)
 	state := State{Current: made}
 	seen := func(version string, bundles ...[]byte) clusterState {
 		v := clusterState{secret: state.data(), version: version}
@@ -62,14 +61,9 @@ func TestPatchesLeaveForeignFields(t *testing.T) {
 	all := map[string][]byte{keyCert: []byte("c"), keyKey: []byte("k"), keyNextCert: []byte("nc"),
 		keyNextKey: []byte("nk"), keyOldCAs: []byte("o")}
 	for keep := range all {
-		patch, err := secretPatch(map[string][]byte{keep: all[keep]}, "7")
-		if err != nil {
-			t.Fatal(err)
-		}
+		patch := must.Get(secretPatch(map[string][]byte{keep: all[keep]}, "7"))(t)
 		var read struct{ Data map[string]*[]byte }
-		if err := json.Unmarshal(patch, &read); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(patch, &read))
 		for key := range all {
 			value, there := read.Data[key]
 			if !there || (value == nil) == (key == keep) || key == keep && !bytes.Equal(*value, all[key]) {
@@ -89,10 +83,7 @@ func TestPatchesLeaveForeignFields(t *testing.T) {
 
 // Another replica may have been faster.
 func TestPatchPreconditions(t *testing.T) {
-	store, err := secretPatch(map[string][]byte{keyCert: []byte("c")}, "7")
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(secretPatch(map[string][]byte{keyCert: []byte("c")}, "7"))(t)
 	trust, err := bundlePatch(webhookConfig{name: "m", version: "7", bundles: map[string][]byte{"hook": nil}}, []byte("b"))
 	if err != nil {
 		t.Fatal(err)

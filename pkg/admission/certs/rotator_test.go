@@ -26,6 +26,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
@@ -121,10 +122,7 @@ func keeper(t *testing.T, w *world, change func(*Config)) *Rotator {
 	if change != nil {
 		change(&cfg)
 	}
-	k, err := newRotator(w, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(newRotator(w, cfg))(t)
 	t.Cleanup(k.loop.Stop)
 	k.issue = issueFast
 	return k
@@ -164,10 +162,7 @@ func issueFast(names []string, lifetime time.Duration) (*keyPair, error) {
 
 func TestIssue(t *testing.T) {
 	names := []string{host, "guard.ns.svc.cluster.local"}
-	made, err := issue(names, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(issue(names, time.Hour))(t)
 	if left := time.Until(made.NotAfter); left > time.Hour || left < 50*time.Minute {
 		t.Errorf("it is valid for %v, want an hour", left)
 	}
@@ -175,10 +170,7 @@ func TestIssue(t *testing.T) {
 		made.usable(names, made.NotAfter) {
 		t.Error("it is not for what it was made for, or for more")
 	}
-	other, err := issueFast(names, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(issueFast(names, time.Hour))(t)
 	leaf := made.Chain[:bytes.LastIndex(made.Chain, []byte("-----BEGIN"))]
 	if old := stateOf(map[string][]byte{keyOldCAs: append(bytes.Clone(leaf), other.CA.PEM...)}).Old; len(old) != 1 ||
 		!bytes.Equal(old[0].PEM, other.CA.PEM) {

@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // reading is a Protector of the claims and pods of a client.
@@ -56,10 +57,7 @@ func TestListOfClaims(t *testing.T) {
 		"pods that have ended hold":        {HoldTerminated, heldEnded, heldEnded},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			all, err := reading(client, c.setting).List(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			all := must.Get(reading(client, c.setting).List(t.Context()))(t)
 			got := map[string]inuse.Held{}
 			for _, h := range all {
 				got[h.Key()] = h

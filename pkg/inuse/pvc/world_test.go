@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
@@ -102,9 +103,7 @@ func run(t *testing.T, prepare func(*world)) *world {
 	prepare(w)
 	w.Stop()
 	c := counting{kind: kind{w.Protector}, begun: make(chan struct{}), once: &sync.Once{}}
-	if err := w.guard(c); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.guard(c))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

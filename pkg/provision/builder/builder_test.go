@@ -23,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const driverName = "disk.csi.example.com"
@@ -41,10 +42,7 @@ func (able) Offers(service csi.PluginCapability_Service_Type) bool {
 
 func build(t *testing.T, client kubernetes.Interface, driver Capable, cfg Config) *Builder {
 	t.Helper()
-	b, err := NewForClient(client, driver, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(NewForClient(client, driver, cfg))(t)
 	return b
 }
 
@@ -302,18 +300,12 @@ func TestCapabilitiesAreCurrent(t *testing.T) {
 func TestRequestFromBeforeTopology(t *testing.T) {
 	client := fake.NewClientset()
 	before := build(t, client, &changing{}, Config{})
-	o, err := before.Build(t.Context(), want())
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(before.Build(t.Context(), want()))(t)
 	made := &csi.Volume{VolumeId: "vol-1", CapacityBytes: 1 << 20,
 		AccessibleTopology: []*csi.Topology{{Segments: map[string]string{"zone": "a"}}}}
 	for topology, want := range map[bool]int{false: 0, true: 1} {
 		after := build(t, client, &changing{topology: topology}, Config{})
-		pv, err := after.PV(*o, made)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pv := must.Get(after.PV(*o, made))(t)
 		terms := 0
 		if pv.Spec.NodeAffinity != nil {
 			terms = len(pv.Spec.NodeAffinity.Required.NodeSelectorTerms)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const path = "/apis/gateway.networking.k8s.io/v1beta1/namespaces/shop/referencegrants"
@@ -30,10 +31,7 @@ func serve(t *testing.T, code int, body string) *Reader {
 		_, _ = w.Write([]byte(body))
 	}))
 	t.Cleanup(server.Close)
-	r, err := New(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(&rest.Config{Host: server.URL}))(t)
 	return r
 }
 

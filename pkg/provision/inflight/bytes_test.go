@@ -10,6 +10,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestBytesWritten measures the log's written bytes per volume at different numbers of topology segments. A request to
@@ -84,10 +86,7 @@ func TestOrdinaryEntryIsCompressed(t *testing.T) {
 		r := &e.Requests[0]
 		r.Create.Parameters, r.Create.MutableParameters, r.Create.VolumeContentSource = nil, nil, nil
 		r.Secret, r.Source = nil, nil
-		stored, err := newCodec("log-topology").encode(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stored := must.Get(newCodec("log-topology").encode(&e))(t)
 		if whole := len(plain(t, stored.value)); len(stored.value) > whole*3/4 {
 			t.Errorf("%d segments: stored in %d bytes, uncompressed %d", segments, len(stored.value), whole)
 		}

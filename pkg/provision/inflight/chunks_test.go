@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // noise returns text that cannot be compressed, equal for equal seeds.
@@ -85,10 +86,7 @@ func TestRequirementsAreStoredOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := onNodes("pvc-1", places, 0)
 			e.Requests[0].Create.AccessibilityRequirements = r
-			stored, err := newCodec("log-topology").encode(&e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stored := must.Get(newCodec("log-topology").encode(&e))(t)
 			if got := stored.entry.Requests[0].Create.GetAccessibilityRequirements(); !chunks.Same(r, got) {
 				t.Errorf("(-want +got)\n%s", cmp.Diff(r, got, protocmp.Transform()))
 			}
@@ -141,10 +139,7 @@ func TestStoredRequirementsAreFixed(t *testing.T) {
 			e := onNodes("pvc-1", places, 0)
 			e.Requests[0].Create.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: c.requisite,
 				Preferred: c.preferred}
-			stored, err := newCodec("log-topology").encode(&e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stored := must.Get(newCodec("log-topology").encode(&e))(t)
 			h := sha256.New()
 			fmt.Fprintln(h, plain(t, stored.value))
 			for _, hash := range slices.Sorted(maps.Keys(stored.refers)) {
@@ -162,14 +157,8 @@ func TestJoiningNodeChangesOneChunk(t *testing.T) {
 	places := nodes(5000)
 	codec := newCodec("log-topology")
 	all, less := onNodes("pvc-1", places, 0), onNodes("pvc-2", slices.Concat(places[:1234], places[1235:]), 0)
-	before, err := codec.encode(&less)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := codec.encode(&all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(codec.encode(&less))(t)
+	after := must.Get(codec.encode(&all))(t)
 	added := 0
 	for hash := range after.refers {
 		if _, found := before.refers[hash]; !found {
@@ -184,10 +173,7 @@ func TestJoiningNodeChangesOneChunk(t *testing.T) {
 func TestWrongChunksAreRefused(t *testing.T) {
 	places := nodes(1200)
 	e := onNodes("pvc-1", places, 100)
-	stored, err := newCodec("log-topology").encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := must.Get(newCodec("log-topology").encode(&e))(t)
 	hashes := slices.Sorted(maps.Keys(stored.refers))
 	read := func(change func(map[string]string)) error {
 		values := maps.Clone(stored.refers)
@@ -198,9 +184,7 @@ func TestWrongChunksAreRefused(t *testing.T) {
 		})
 		return err
 	}
-	if err := read(func(map[string]string) {}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, read(func(map[string]string) {}))
 	for name, change := range map[string]func(map[string]string){
 		"one is missing":     func(v map[string]string) { delete(v, hashes[0]) },
 		"they are exchanged": func(v map[string]string) { v[hashes[0]] = v[hashes[1]] },
@@ -230,10 +214,7 @@ func TestRoomAtAnySizeOfCluster(t *testing.T) {
 		own := meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
 		first, n, last := 0, 0, error(nil)
 		e := onNodes("pvc-00000000-6f0e-4a55-9c5e-2f2d6f7b8a01", places, count/2)
-		stored, err := codec.encode(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stored := must.Get(codec.encode(&e))(t)
 		for n = range 3000 {
 			e := *stored.entry // of equal size
 			e.Volume, e.Claim.Namespace = fmt.Sprintf("pvc-%08x-6f0e-4a55-9c5e-2f2d6f7b8a01", n*7919), fmt.Sprint(n)

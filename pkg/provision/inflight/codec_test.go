@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 var update = flag.Bool("update", false, "write testdata")
@@ -89,24 +90,16 @@ func fullEntry() Entry {
 func TestEncodeGoldenRoundTrip(t *testing.T) {
 	for name, e := range map[string]Entry{"full": fullEntry(), "least": entry("pvc-1")} {
 		t.Run(name, func(t *testing.T) {
-			stored, err := newCodec("log-topology").encode(&e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stored := must.Get(newCodec("log-topology").encode(&e))(t)
 			value := plain(t, stored.value)
 			if diff := cmp.Diff(&e, stored.entry, protocmp.Transform()); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 			golden := filepath.Join("testdata", name+"-v1.json")
 			if *update {
-				if err := os.WriteFile(golden, []byte(value+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(golden, []byte(value+"\n"), 0o644))
 			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(golden))(t)
 			if diff := cmp.Diff(string(want), value+"\n"); diff != "" {
 				t.Errorf("the format changed: give it a new version, and read the old one too (-want +got)\n%s", diff)
 			}
@@ -120,10 +113,7 @@ func TestEncodeGoldenRoundTrip(t *testing.T) {
 // plain returns the decompressed value of an annotation.
 func plain(t *testing.T, value string) string {
 	t.Helper()
-	text, err := content(value, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(content(value, nil))(t)
 	return string(text)
 }
 
@@ -141,10 +131,7 @@ func TestFullEntryHasEveryField(t *testing.T) {
 
 func TestEncodeCopiesTheEntry(t *testing.T) {
 	e := fullEntry()
-	stored, err := newCodec("log-topology").encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := must.Get(newCodec("log-topology").encode(&e))(t)
 	r := &e.Requests[0]
 	r.Create.Parameters["pool"], r.Secret.Name, r.Source.Name = "x", "x", "x"
 	r.Create.AccessibilityRequirements.Requisite[0].Segments["zone"] = "x"
@@ -189,10 +176,7 @@ func TestEncodeRefuses(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	full := fullEntry()
-	stored, err := newCodec("log-topology").encode(&full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := must.Get(newCodec("log-topology").encode(&full))(t)
 	good := plain(t, stored.value)
 	replace := func(old, by string) string {
 		if !strings.Contains(good, old) {

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestBelonging(t *testing.T) {
@@ -118,10 +120,7 @@ func TestStraysAreCounted(t *testing.T) {
 	for shards, want := range map[int]int{Shards: 4, 1: 2} {
 		cfg := settings(newStore(), "one")
 		cfg.Leases, cfg.Shards, server.err = server, shards, nil
-		l, err := New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(New(cfg))(t)
 		strays, err := l.FindStrays(t.Context())
 		if err != nil || len(strays) != want || l.Stats().Elsewhere != want {
 			t.Errorf("%d shards: %d strays, %d entries, want %d: %v", shards, len(strays), l.Stats().Elsewhere, want, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // forged returns a Lease as anybody can write it who may create Leases. It is the log of one shard, with so many
@@ -26,16 +27,10 @@ func forged(t *testing.T, name string, entries, padding int) coordinationv1.Leas
 	m := meta{Version: metaVersion, Driver: driver, Shards: 1, UID: uid}
 	lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name, UID: uid,
 		Annotations: map[string]string{annMeta: m.String()}}}
-	pad, err := json.Marshal(map[string]string{"x": strings.Repeat("x", padding)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pad := must.Get(json.Marshal(map[string]string{"x": strings.Repeat("x", padding)}))(t)
 	for i := range entries {
 		e := entry(fmt.Sprintf("pvc-%03d", i))
-		stored, err := newCodec("").encode(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stored := must.Get(newCodec("").encode(&e))(t)
 		text := strings.Replace(plain(t, stored.value), `"persistentVolume":{"metadata":{`,
 			`"persistentVolume":{"metadata":{"annotations":`+string(pad)+`,`, 1)
 		lease.Annotations[annotationKey(e.Volume)] = chunks.Compress([]byte(text))
@@ -160,10 +155,7 @@ func TestForgedEntryOfManyValues(t *testing.T) {
 		r.Preferred = append(r.Preferred, r.Requisite[i*7%len(r.Requisite)])
 	}
 	scattered.Requests = append(scattered.Requests, scattered.Requests[0])
-	stored, err := newCodec("").encode(&scattered)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := must.Get(newCodec("").encode(&scattered))(t)
 	left := maxContent
 	if _, err := unmarshal(stored.value, &left); err != nil {
 		t.Errorf("an entry with a run for each of 5,000 nodes: %v", err)
@@ -174,10 +166,7 @@ func TestForgedEntryOfManyValues(t *testing.T) {
 func TestLocateReadsNoChunks(t *testing.T) {
 	t.Parallel()
 	lease, e := forged(t, "a-0", 0, 0), onNodes("pvc-1", nodes(100), 0)
-	stored, err := newCodec("").encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := must.Get(newCodec("").encode(&e))(t)
 	lease.Annotations[annotationKey(e.Volume)] = stored.value
 	topology := forged(t, "a"+topologySuffix, 0, 0)
 	for hash := range stored.refers {
@@ -226,10 +215,7 @@ func TestLocateNode(t *testing.T) {
 				e.Requests[i].Node = "n1"
 			}
 		}
-		stored, err := newCodec("").encode(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stored := must.Get(newCodec("").encode(&e))(t)
 		lease := forged(t, fmt.Sprintf("a-%d", shardOf("pvc-1", test.shards)), 0, 0)
 		m := meta{Version: metaVersion, Driver: driver, Shards: shardsNoted(test.shards), UID: lease.UID}
 		lease.Annotations[annMeta], lease.Annotations[annotationKey(e.Volume)] = m.String(), stored.value

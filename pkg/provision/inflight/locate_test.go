@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestLocate checks the Lease, key and driver of each entry and of each problem.
@@ -21,10 +22,7 @@ func TestLocate(t *testing.T) {
 		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid,
 			Annotations: map[string]string{annMeta: m.String()}}}
 		for _, e := range entries {
-			stored, err := newCodec("log-topology").encode(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stored := must.Get(newCodec("log-topology").encode(e))(t)
 			l.Annotations[annotationKey(e.Volume)] = stored.value
 		}
 		return l

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const (
@@ -92,10 +93,7 @@ func alone(t *testing.T, test func(t *testing.T, s *store, p *process)) {
 func prepare(t *testing.T, cfg Config) *process {
 	t.Helper()
 	p := &process{t: t, ended: make(chan struct{})}
-	l, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(New(cfg))(t)
 	l.Follow(func(volume string) {
 		p.mu.Lock()
 		defer p.mu.Unlock()

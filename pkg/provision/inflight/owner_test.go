@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // ownedBy returns a Config.Owner for a Node with that UID.
@@ -238,10 +240,7 @@ func TestLogKeepsItsNumberOfShards(t *testing.T) {
 func TestDecodeKnowsTheNumberOfShards(t *testing.T) {
 	volume := volumes(5, 1)[0]
 	e := entry(volume)
-	stored, err := newCodec("log-topology").encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := must.Get(newCodec("log-topology").encode(&e))(t)
 	for _, test := range []struct {
 		shards, number int
 		want           error

@@ -11,6 +11,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestTopologyLeaseIsRepaired: the process has the chunks in memory, and reads the Lease each minute.
@@ -360,13 +362,10 @@ func TestNodeTopologyLeaseHasOwnerWhileEmpty(t *testing.T) {
 }
 
 func TestAwaitNamesTheTopologyLease(t *testing.T) {
-	l, err := New(settings(newStore(), "one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(New(settings(newStore(), "one")))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err = l.await(ctx, []*item{newItem(coded{value: "1"})})
+	err := l.await(ctx, []*item{newItem(coded{value: "1"})})
 	if want := "its topologies, in Lease " + topologyName + ": context canceled"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -374,10 +373,7 @@ func TestAwaitNamesTheTopologyLease(t *testing.T) {
 
 // TestAwaitedChunkStays: if the chunk were dropped during a slow write, the Put would fail.
 func TestAwaitedChunkStays(t *testing.T) {
-	l, err := New(settings(newStore(), "one"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(New(settings(newStore(), "one")))(t)
 	it := l.topology.add(chunkOf(t, 0), coded{value: "1"})
 	it.used = l.cfg.Clock.Now().Add(-chunksStay)
 	l.sweep(chunksStay)

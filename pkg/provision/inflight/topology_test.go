@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 var (
@@ -49,10 +50,7 @@ func (p *process) mustPutEntry(e Entry) {
 // chunksOf returns the keys of an entry's chunks.
 func chunksOf(t *testing.T, e Entry) map[string]bool {
 	t.Helper()
-	stored, err := newCodec("").encode(&e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := must.Get(newCodec("").encode(&e))(t)
 	keys := map[string]bool{}
 	for hash := range stored.refers {
 		keys[chunkPrefix+hash] = true
@@ -283,10 +281,7 @@ func TestUnreferencedChunksMakeRoom(t *testing.T) {
 func TestReferencesKeepAChunk(t *testing.T) {
 	coded := func(list int) coded {
 		e := placed("pvc-1", list)
-		one, err := newCodec("").encode(&e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		one := must.Get(newCodec("").encode(&e))(t)
 		return one
 	}
 	key := annotationKey("pvc-1")
@@ -328,10 +323,7 @@ func TestReferencesKeepAChunk(t *testing.T) {
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := New(settings(newStore(), "one"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(New(settings(newStore(), "one")))(t)
 			s := l.shards[3]
 			s.seen, s.known = seenAs("7", 6, nil), true
 			chunk := chunkOf(t, 0)

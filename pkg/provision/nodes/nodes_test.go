@@ -18,6 +18,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const driver, zone = "disk.csi.example.com", "topology.example.com/zone"
@@ -135,9 +136,7 @@ func TestUnknownNodeIsReadLive(t *testing.T) {
 	n.watched(p)
 	// The node joins, and the watches show it later.
 	for _, joined := range []runtime.Object{node("joined", "2", "b"), csiNode("joined", driver)} {
-		if err := n.client.Tracker().Add(joined); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, n.client.Tracker().Add(joined))
 	}
 	for _, c := range []struct{ name, zone, reads string }{
 		{"known", "a", ""},

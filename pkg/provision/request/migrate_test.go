@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const (
@@ -51,10 +52,7 @@ func TestMigration(t *testing.T) {
 		t.Errorf("the class was changed: %+v", f.Class)
 	}
 
-	pv, err := o.PV(answer(o, inZone))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pv := must.Get(o.PV(answer(o, inZone)))(t)
 	if disk := pv.Spec.GCEPersistentDisk; disk == nil || disk.PDName != "d" || disk.FSType != "ext4" ||
 		pv.Spec.CSI != nil {
 		t.Errorf("source %+v", pv.Spec.PersistentVolumeSource)
@@ -106,10 +104,7 @@ func TestMigrationKeepsSecrets(t *testing.T) {
 	if err != nil || pv.Spec.PortworxVolume == nil {
 		t.Fatalf("PV %+v, %v", pv, err)
 	}
-	back, err := csitranslation.New().TranslateInTreePVToCSI(klog.Background(), pv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	back := must.Get(csitranslation.New().TranslateInTreePVToCSI(klog.Background(), pv))(t)
 	is, was := back.Spec.CSI, o.Template.Spec.CSI
 	for call, refs := range map[string][2]*v1.SecretReference{
 		"ControllerPublishVolume": {is.ControllerPublishSecretRef, was.ControllerPublishSecretRef},

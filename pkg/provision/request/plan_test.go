@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestPlanIsSteady checks that equal facts give equal plans, and that neither planning nor using the plan changes them.
@@ -20,10 +22,7 @@ func TestPlanIsSteady(t *testing.T) {
 	}
 	f, untouched := all(), all()
 	first := mustPlan(t, f)
-	pv, err := first.PV(answer(first))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pv := must.Get(first.PV(answer(first)))(t)
 	for range 10 {
 		rand.Shuffle(len(f.Nodes), func(i, j int) { f.Nodes[i], f.Nodes[j] = f.Nodes[j], f.Nodes[i] })
 		again, err := NewPlan(f)

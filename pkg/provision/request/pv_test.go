@@ -13,24 +13,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func mustPlan(t *testing.T, f Facts) Plan {
 	t.Helper()
-	o, err := NewPlan(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(NewPlan(f))(t)
 	return o
 }
 
 func mustPV(t *testing.T, f Facts, changes ...func(*csi.Volume)) *v1.PersistentVolume {
 	t.Helper()
 	o := mustPlan(t, f)
-	pv, err := o.PV(answer(o, changes...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	pv := must.Get(o.PV(answer(o, changes...)))(t)
 	return pv
 }
 

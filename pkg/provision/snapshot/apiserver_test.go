@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
@@ -34,31 +35,20 @@ func TestRealAPIServer(t *testing.T) {
 	cp := controlplane.ForTest(t, controlplane.Newest, controlplane.Options{})
 	config := cp.Admin()
 	config.ContentType = "application/vnd.kubernetes.protobuf" // as for Kubernetes' own kinds
-	reader, err := snapshot.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := must.Get(snapshot.New(config))(t)
 	maker := maker(t, cp)
 	name := types.NamespacedName{Namespace: maker.Namespace, Name: "nightly"}
 
 	if got, err := reader.Read(ctx, name); got != nil || !errors.Is(err, snapshot.ErrNotInstalled) {
 		t.Fatalf("before snapshots are installed: got %+v, %v, want ErrNotInstalled", got, err)
 	}
-	if err := cp.InstallSnapshots(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cp.InstallSnapshots(ctx))
 	if got, err := reader.Read(ctx, name); got != nil || err != nil {
 		t.Fatalf("a snapshot that does not exist: got %+v, %v, want neither it nor an error", got, err)
 	}
 
-	vol, err := maker.Make(ctx, objects.Spec{Name: "data", Policy: v1.PersistentVolumeReclaimDelete})
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := maker.MakeSnapshot(ctx, objects.SnapshotSpec{Name: "nightly", Of: vol})
-	if err != nil {
-		t.Fatal(err)
-	}
+	vol := must.Get(maker.Make(ctx, objects.Spec{Name: "data", Policy: v1.PersistentVolumeReclaimDelete}))(t)
+	made := must.Get(maker.MakeSnapshot(ctx, objects.SnapshotSpec{Name: "nightly", Of: vol}))(t)
 	got, err := reader.Read(ctx, name)
 	if err != nil || got == nil {
 		t.Fatalf("got %+v, %v", got, err)
@@ -75,14 +65,8 @@ func TestRealAPIServer(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 
-	nobody, err := cp.ConfigFor("nobody-in-particular")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger, err := snapshot.New(nobody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nobody := must.Get(cp.ConfigFor("nobody-in-particular"))(t)
+	stranger := must.Get(snapshot.New(nobody))(t)
 	if got, err := stranger.Read(ctx, name); got != nil || !apierrors.IsForbidden(err) {
 		t.Errorf("without rights: got %+v, %v, want Forbidden", got, err)
 	}
@@ -110,18 +94,9 @@ func TestRealAPIServer(t *testing.T) {
 
 func maker(t *testing.T, cp *controlplane.ControlPlane) objects.Maker {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(cp.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	snapshots, err := snapshotclient.NewForConfig(cp.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace, err := cp.CreateNamespace(t.Context(), "snapshots")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(cp.Admin()))(t)
+	snapshots := must.Get(snapshotclient.NewForConfig(cp.Admin()))(t)
+	namespace := must.Get(cp.CreateNamespace(t.Context(), "snapshots"))(t)
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: driverName, Progress: os.Stderr})
 	return objects.Maker{Client: client, Driver: driverName, Namespace: namespace, CSI: driver.Controller(),
 		Snapshots: snapshots}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // store serves one VolumeSnapshot, and accepts updates with its current resourceVersion.
@@ -114,10 +115,7 @@ func newStore(t *testing.T, finalizers []any, deleting bool) (*store, *Reader) {
 	}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	r, err := New(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(&rest.Config{Host: server.URL}))(t)
 	return s, r
 }
 
@@ -193,9 +191,7 @@ func TestRemoveFinalizer(t *testing.T) {
 			if c.change != nil {
 				c.change(s)
 			}
-			if err := r.RemoveFinalizer(t.Context(), nightly, "u1"); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, r.RemoveFinalizer(t.Context(), nightly, "u1"))
 			if got := s.finalizers(); !slices.Equal(got, c.want) || !slices.Equal(s.asked, c.asked) {
 				t.Errorf("finalizers %q after %q, want %q after %q", got, s.asked, c.want, c.asked)
 			}
@@ -206,9 +202,7 @@ func TestRemoveFinalizer(t *testing.T) {
 // An update keeps all other stored fields, even the ones that our Go types do not have.
 func TestUpdateKeepsUnknownFields(t *testing.T) {
 	s, r := newStore(t, nil, false)
-	if err := r.AddFinalizer(t.Context(), nightly, "u1"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.AddFinalizer(t.Context(), nightly, "u1"))
 	text, err := json.Marshal(s.object["spec"])
 	if err != nil || !strings.Contains(string(text), "fieldOfTomorrow") ||
 		!strings.Contains(string(text), "persistentVolumeClaimName") {
@@ -239,9 +233,7 @@ func TestEachProtected(t *testing.T) {
 		}, ",") + `]}`
 	s := serve(t, map[string]answer{path: {200, list}})
 	var got []request.Snapshot
-	if err := s.reader(t, nil).EachProtected(t.Context(), func(o request.Snapshot) { got = append(got, o) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.reader(t, nil).EachProtected(t.Context(), func(o request.Snapshot) { got = append(got, o) }))
 	want := []request.Snapshot{
 		{Namespace: "shop", Name: "b", UID: "u-b", Protected: true},
 		{Namespace: "shop", Name: "c", UID: "u-c", Protected: true, Deleting: true},

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // answer is a server's answer for one path.
@@ -69,10 +70,7 @@ func (s *server) reader(t *testing.T, change func(*rest.Config)) *Reader {
 	if change != nil {
 		change(config)
 	}
-	r, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(config))(t)
 	return r
 }
 
@@ -156,10 +154,7 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, map[string]answer{snapshotPath: c.snapshot, contentPath: c.content})
-			got, err := s.reader(t, nil).Read(t.Context(), nightly)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(s.reader(t, nil).Read(t.Context(), nightly))(t)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -282,9 +277,7 @@ func TestEachContent(t *testing.T) {
 		[2]string{`{"snapshotHandle":"was-there"}`, `{}`},
 	)})
 	var got []Content
-	if err := s.reader(t, nil).EachContent(t.Context(), func(c Content) { got = append(got, c) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.reader(t, nil).EachContent(t.Context(), func(c Content) { got = append(got, c) }))
 	want := []Content{
 		{Name: "c0", UID: "u0", Driver: "d", Handle: "s"},
 		{Name: "c1", UID: "u1", Driver: "d", Handle: "s", Making: true},

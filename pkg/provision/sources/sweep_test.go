@@ -21,6 +21,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/snapshottest"
 )
 
@@ -97,9 +98,7 @@ func TestSweepWithoutAProvisioner(t *testing.T) {
 		snapshottest.Of(driverName, "unprotected", func(s *request.Snapshot) { s.Protected = false }),
 	)
 	s := sweeperOf(client, shop, SweeperConfig{})
-	if err := s.Sweep(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Sweep(t.Context()))
 	if want := []string{"remove deleted", "remove free"}; !slices.Equal(shop.Calls(), want) {
 		t.Errorf("%q, want %q", shop.Calls(), want)
 	}
@@ -298,10 +297,7 @@ func TestReleaseClonedClaims(t *testing.T) {
 	if n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	list, err := client.CoreV1().PersistentVolumeClaims("ns").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(client.CoreV1().PersistentVolumeClaims("ns").List(t.Context(), metav1.ListOptions{}))(t)
 	for _, c := range list.Items {
 		want := slices.Contains([]string{"theirs", "lost", "used", "unbound"}, c.Name)
 		if slices.Contains(c.Finalizers, request.CloningFinalizer) != want {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/session"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestSlopeIsCostOfThousandObjectsMoreWhereMostAre(t *testing.T) {
@@ -43,10 +44,7 @@ func TestGrowthRecordsEachSizeAndSlope(t *testing.T) {
 	}
 	s := &session.Session{Options: session.Options{Runs: 1, Progress: io.Discard},
 		Env: &session.Environment{Kind: g.plane()}}
-	all, err := s.FiguresOf(t.Context(), session.Family{Figures: g.figures(), Run: g.measure}, time.Time{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(s.FiguresOf(t.Context(), session.Family{Figures: g.figures(), Run: g.measure}, time.Time{}, 0))(t)
 	got := map[string]float64{}
 	for _, figure := range all {
 		got[figure.Name] = figure.Runs[report.Ours][0]

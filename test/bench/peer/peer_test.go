@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -19,10 +20,7 @@ func TestPeersHaveSameFlags(t *testing.T) {
 	defer cancel()
 	flags := map[string]string{}
 	for name, build := range map[string]func(context.Context, io.Writer) (string, error){"v10": Build, "v13": BuildV13} {
-		binary, err := build(ctx, os.Stderr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		binary := must.Get(build(ctx, os.Stderr))(t)
 		var help strings.Builder
 		// flag.ErrHelp is an error of the program.
 		_ = process.Run(ctx, process.Command{Path: binary, Args: []string{"--help"}, Tee: &help})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestFamilyWithMissingFiguresFails(t *testing.T) {
@@ -106,16 +107,12 @@ func TestProxyCountsRequestsAndAnswers(t *testing.T) {
 		{http.MethodPost, "/apis/events.k8s.io/v1/namespaces/a/events", "event", "ok", http.StatusCreated},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, strings.NewReader(c.body))
-		if err := p.asked(r); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.asked(r))
 		if passed, err := io.ReadAll(r.Body); string(passed) != c.body || err != nil {
 			t.Errorf("%s: passed on %q, %v", c.path, passed, err)
 		}
 		response := &http.Response{StatusCode: c.code, Request: r, Body: io.NopCloser(strings.NewReader(c.answer))}
-		if err := p.answered(response); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.answered(response))
 		if answer, err := io.ReadAll(response.Body); string(answer) != c.answer || err != nil {
 			t.Errorf("%s: answered %q, %v", c.path, answer, err)
 		}

@@ -15,15 +15,14 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/stage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestFolderIsRemovedUnlessLogsAreKept(t *testing.T) {
 	for _, stays := range []bool{false, true} {
 		var out bytes.Buffer
 		c := &Cluster{Printer: stage.NewPrinter(&out, false), dir: filepath.Join(t.TempDir(), "demo")}
-		if err := os.Mkdir(c.dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(c.dir, 0o755))
 		var failure error
 		if stays {
 			failure = errors.New("no etcd")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/demo/stage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func pv(phase v1.PersistentVolumePhase, terminating bool, finalizers ...string) *v1.PersistentVolume {
@@ -87,9 +88,7 @@ func TestWaitForExistingTwin(t *testing.T) {
 		t.Errorf("no twin: %v", err)
 	}
 	stream.Add(pv(v1.VolumeReleased, false))
-	if err := w.Until(t.Context(), "there", func(*v1.PersistentVolume) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Until(t.Context(), "there", func(*v1.PersistentVolume) bool { return true }))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := w.UntilGoneAgain(ctx); !errors.Is(err, context.Canceled) {
@@ -108,17 +107,13 @@ func TestWatchRecordsProtectionAndDeletionTime(t *testing.T) {
 	stream := watch.NewFake()
 	w := followPV(line, "PV", stream)
 	stream.Add(pv(v1.VolumeBound, false, volume.Finalizer))
-	if err := w.Until(t.Context(), "protected", IsProtected); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Until(t.Context(), "protected", IsProtected))
 	if _, goneAt := w.observed(); !goneAt.IsZero() {
 		t.Error("gone while it is there")
 	}
 	stream.Modify(pv(v1.VolumeReleased, true))
 	stream.Delete(pv(v1.VolumeReleased, true))
-	if err := w.UntilGone(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.UntilGone(t.Context()))
 	w.Stop()
 	if protected, goneAt := w.observed(); !protected || goneAt.IsZero() {
 		t.Errorf("protected %v, gone at %v, want protected and gone", protected, goneAt)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // sound is a picture with one of everything.
@@ -126,10 +128,7 @@ func contrast(t *testing.T, a, b string) float64 {
 func luminance(t *testing.T, colour string) (sum float64) {
 	t.Helper()
 	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
-		n, err := strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8))(t)
 		part := float64(n) / 255
 		if part <= 0.04045 {
 			part /= 12.92

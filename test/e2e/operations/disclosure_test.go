@@ -19,6 +19,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/otelcollector"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
@@ -205,10 +206,7 @@ func (env *environment) expectSteps(trace otelcollector.Span, all []otelcollecto
 // TestUnresponsiveCollectorDelaysNoDeletion sends spans to a port that accepts connections and answers nothing.
 func TestUnresponsiveCollectorDelaysNoDeletion(t *testing.T) {
 	fixture.Begin(t, suite.WaitsForClock, fixture.AboutProgram)
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = silent.Close() }()
 	env := &environment{fixture.New(t)}
 	car := env.StartSidecar(append(fixture.FastRetries(), "--tracing-endpoint="+silent.Addr().String(),

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -132,15 +133,9 @@ func (badlyNamed) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*cs
 // serveNameless serves a driver with an invalid name, and returns its socket.
 func serveNameless(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "csi-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "csi-"))(t)
 	socket := filepath.Join(dir, "csi.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("unix", socket))(t)
 	server := grpc.NewServer()
 	csi.RegisterIdentityServer(server, badlyNamed{})
 	done := make(chan struct{})

@@ -13,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/previous"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -42,10 +43,7 @@ func before(t *testing.T) version {
 	t.Helper()
 	suite.Deep(t, suite.OtherVersion)
 	r := previous.ForTest(t)
-	tree, err := r.Tree(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := must.Get(r.Tree(t.Context()))(t)
 	return version{name: r.String(), tree: tree, build: func(program string) (string, error) {
 		return r.Build(t.Context(), program, os.Stderr, process.RaceFlags()...)
 	}}

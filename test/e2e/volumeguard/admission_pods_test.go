@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
@@ -43,9 +44,7 @@ profiles:
       disabled:
       - name: VolumeBinding
 `, filepath.Join(plane, "kube-scheduler.kubeconfig"))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(config, []byte(text), 0o600))
 	return controlplane.Options{Dir: plane, Scheduler: true, SchedulerArgs: []string{"--config=" + config}}
 }
 

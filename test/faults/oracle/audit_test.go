@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const auditLines = `{"kind":"Event","verb":"patch","user":{"username":"s"},"objectRef":{"resource":"persistentvolumes",` +
@@ -28,13 +30,8 @@ const auditLines = `{"kind":"Event","verb":"patch","user":{"username":"s"},"obje
 
 func TestReadAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(path, []byte(auditLines), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	requests, err := ReadAudit(path, "mine")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(auditLines), 0o600))
+	requests := must.Get(ReadAudit(path, "mine"))(t)
 	if len(requests) != 3 || requests[0].Code != 404 || requests[0].Object != nil {
 		t.Fatalf("got %+v", requests)
 	}
@@ -44,9 +41,7 @@ func TestReadAuditLog(t *testing.T) {
 	if o := requests[2].Object; o == nil || o.UID != "v" || o.Kind != Attachment {
 		t.Errorf("got %+v", o)
 	}
-	if err := os.WriteFile(path, []byte("mine {\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("mine {\n"), 0o600))
 	if _, err := ReadAudit(path, "mine"); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("got %v, want the line that is damaged", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
@@ -112,9 +113,7 @@ func TestNoRequestPassesWhileClientIsStopped(t *testing.T) {
 			default:
 			}
 		}
-		if err := s.patch(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.patch())
 		if err := <-second; err == nil {
 			t.Error("a request of the dead client was carried out")
 		}

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // apiServer answers requests for PVs like an API server, and records them.
@@ -93,10 +95,7 @@ func newStand(t *testing.T, rules ...Rule) *stand {
 	s := emptyStand(t)
 	server := httptest.NewServer(s.apiServer)
 	t.Cleanup(server.Close)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s.begin(listener, &rest.Config{Host: server.URL}, rules...)
 	return s
 }
@@ -140,9 +139,7 @@ func (s *stand) begin(listener net.Listener, server *rest.Config, rules ...Rule)
 			t.Error(err)
 		}
 	})
-	if err := s.proxy.SetRules(rules...); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.proxy.SetRules(rules...))
 	s.client = s.newClient()
 }
 

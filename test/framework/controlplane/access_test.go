@@ -15,15 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestServiceAccountHasExactlyItsPermissions(t *testing.T) {
 	cp := sharedControlPlane(t)
 	ns := namespace(t, cp)
-	config, err := cp.ServiceAccount(t.Context(), ns, "reclaimer")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(cp.ServiceAccount(t.Context(), ns, "reclaimer"))(t)
 	if _, err := cp.ServiceAccount(t.Context(), ns, "reclaimer"); err != nil {
 		t.Errorf("again, existing: %v", err)
 	}
@@ -44,14 +43,8 @@ func TestServiceAccountHasExactlyItsPermissions(t *testing.T) {
 func TestUsersMatchTheirKubeconfigs(t *testing.T) {
 	cp := sharedControlPlane(t)
 	ns := namespace(t, cp)
-	account, err := cp.ServiceAccount(t.Context(), ns, "reclaimer")
-	if err != nil {
-		t.Fatal(err)
-	}
-	user, err := cp.ConfigFor("jane", "team-a", "team-b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	account := must.Get(cp.ServiceAccount(t.Context(), ns, "reclaimer"))(t)
+	user := must.Get(cp.ConfigFor("jane", "team-a", "team-b"))(t)
 	for name, tc := range map[string]struct {
 		config *rest.Config
 		user   string
@@ -63,21 +56,12 @@ func TestUsersMatchTheirKubeconfigs(t *testing.T) {
 			"system:serviceaccounts system:serviceaccounts:" + ns + " system:authenticated"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, err := cp.Kubeconfig(tc.config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			path := must.Get(cp.Kubeconfig(tc.config))(t)
+			info := must.Get(os.Stat(path))(t)
 			if info.Mode().Perm() != 0o600 {
 				t.Errorf("kubeconfig has mode %o, want 600", info.Mode().Perm())
 			}
-			read, err := clientcmd.BuildConfigFromFlags("", path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			read := must.Get(clientcmd.BuildConfigFromFlags("", path))(t)
 			for _, config := range []*rest.Config{tc.config, read} {
 				review, err := clientFor(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
 					&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -96,10 +80,7 @@ func TestUsersMatchTheirKubeconfigs(t *testing.T) {
 func TestAuditLogHasEachRequestOnce(t *testing.T) {
 	cp := sharedControlPlane(t)
 	ns := namespace(t, cp)
-	config, err := cp.ServiceAccount(t.Context(), ns, "counted")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(cp.ServiceAccount(t.Context(), ns, "counted"))(t)
 	config.UserAgent = "audit-test"
 	user := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "counted"}
 	grantListOfVolumes(t, cp, ns, user)
@@ -114,10 +95,7 @@ func TestAuditLogHasEachRequestOnce(t *testing.T) {
 	if err := volumes.Delete(t.Context(), "absent", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Fatalf("delete: %v, want Forbidden", err)
 	}
-	watch, err := volumes.Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	watch := must.Get(volumes.Watch(t.Context(), metav1.ListOptions{}))(t)
 	logged := func() (codes map[string][]int) {
 		events, err := cp.AuditEvents(func(e AuditEvent) bool {
 			return e.User == "system:serviceaccount:"+ns+":counted" && e.UserAgent == "audit-test" &&
@@ -210,9 +188,7 @@ func TestReadAuditLog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.log")
-			if err := os.WriteFile(path, []byte(tc.log), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, []byte(tc.log), 0o600))
 			events, err := ReadAuditLog(path, nil)
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
@@ -239,10 +215,7 @@ func TestAuditLogReadingContinues(t *testing.T) {
 	cp := &ControlPlane{options: Options{AuditLog: true}, folder: folder{path: t.TempDir()}}
 	events := func(user string) string {
 		t.Helper()
-		list, err := cp.AuditEventsOf(user, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Get(cp.AuditEventsOf(user, nil))(t)
 		var verbs []string
 		for _, e := range list {
 			verbs = append(verbs, e.Verb)
@@ -255,16 +228,11 @@ func TestAuditLogReadingContinues(t *testing.T) {
 	second := line("2", "me", "patch")
 	write := func(text string) {
 		t.Helper()
-		file, err := os.OpenFile(cp.AuditLog(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(os.OpenFile(cp.AuditLog(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600))(t)
 		if _, err := file.WriteString(text); err != nil {
 			t.Fatal(err)
 		}
-		if err := file.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, file.Close())
 	}
 	write(line("1", "me", "get") + second[:20])
 	if got := events("me"); got != "get" {

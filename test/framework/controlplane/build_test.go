@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
 )
@@ -53,12 +54,8 @@ func tinyBuild(t *testing.T) (build, *notes) {
 			"return gitVersion + \" \" + gitMajor + \" \" + gitMinor }\n",
 	} {
 		path := filepath.Join(module, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return build{what: "Kubernetes", name: "tiny", pkg: ".", module: module, cache: filepath.Join(t.TempDir(), "cache"),
 		progress: progress}, progress
@@ -67,10 +64,7 @@ func tinyBuild(t *testing.T) (build, *notes) {
 // cached returns the names in the cache, without the lock.
 func (b build) cached(t *testing.T) []string {
 	t.Helper()
-	entries, err := os.ReadDir(b.cache)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(b.cache))(t)
 	var names []string
 	for _, entry := range entries {
 		if entry.Name() != "build.lock" {
@@ -84,13 +78,8 @@ func TestConcurrentBuildsCompileOnce(t *testing.T) {
 	t.Parallel()
 	b, progress := tinyBuild(t)
 	const waits = "another program is building"
-	if err := os.MkdirAll(b.cache, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	turn, err := filelock.Try(filepath.Join(b.cache, "build.lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(b.cache, 0o700))
+	turn := must.Get(filelock.Try(filepath.Join(b.cache, "build.lock")))(t)
 	var group errgroup.Group
 	for range 3 {
 		group.Go(func() error {
@@ -111,9 +100,7 @@ func TestConcurrentBuildsCompileOnce(t *testing.T) {
 	for strings.Count(progress.String(), waits) < 3 && t.Context().Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	if err := turn.Release(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, turn.Release())
 	if err := group.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, progress)
 	}
@@ -129,29 +116,17 @@ func TestConcurrentBuildsCompileOnce(t *testing.T) {
 func TestBuildTracksSourcesAndRemovesStaleBinaries(t *testing.T) {
 	t.Parallel()
 	b, _ := tinyBuild(t)
-	first, err := b.run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(b.run(t.Context()))(t)
 	old, recent, half := filepath.Join(b.cache, "tiny-0"), filepath.Join(b.cache, "tiny-1"), filepath.Join(b.cache,
 		scratchPrefix+"killed")
 	for _, path := range []string{old, recent} {
-		if err := os.WriteFile(path, nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, nil, 0o700))
 	}
 	longAgo := time.Now().Add(-2 * unusedAfter)
-	if err := errors.Join(os.Chtimes(old, longAgo, longAgo), os.Mkdir(half, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Chtimes(old, longAgo, longAgo), os.Mkdir(half, 0o700)))
 	source := filepath.Join(b.module, "more.go")
-	if err := os.WriteFile(source, []byte("package main\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	second, err := b.run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(source, []byte("package main\n"), 0o600))
+	second := must.Get(b.run(t.Context()))(t)
 	if first == second {
 		t.Error("other sources, same binary")
 	}
@@ -184,9 +159,7 @@ func TestInterruptedBuildCleansUp(t *testing.T) {
 	compiling := filepath.Join(t.TempDir(), "compiling")
 	never := filepath.Join(t.TempDir(), "never")
 	script := "#!/bin/sh\ncase \"$*\" in *-V=full*) exec \"$@\";; esac\ntouch " + compiling + "\nexec sleep 3600\n"
-	if err := os.WriteFile(never, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(never, []byte(script), 0o700))
 	t.Setenv("GOFLAGS", "-toolexec="+never)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -224,17 +197,13 @@ func TestBuildMakesTests(t *testing.T) {
 	b.test = "example.test/tiny"
 	tests := "package main\nimport (\n\t\"testing\"\n\t\"k8s.io/component-base/version\"\n)\n" +
 		"func TestMain(*testing.M) { print(\"tests of \", version.Text()) }\n"
-	if err := os.WriteFile(filepath.Join(b.module, "main_test.go"), []byte(tests), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(b.module, "main_test.go"), []byte(tests), 0o600))
 	binary, err := b.run(t.Context())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress)
 	}
 	var log strings.Builder
-	if err := process.Run(t.Context(), process.Command{Path: binary, Tee: &log}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, process.Run(t.Context(), process.Command{Path: binary, Tee: &log}))
 	if log.String() != "tests of v1.99.7 1 99" {
 		t.Errorf("the binary prints %q", log.String())
 	}

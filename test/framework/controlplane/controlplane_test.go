@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // components returns the running components.
@@ -36,18 +38,13 @@ func TestTwoVersionsRunSideBySide(t *testing.T) {
 	newer := sharedControlPlane(t)
 	older := start(t, V1_30, Options{})
 	for cp, want := range map[*ControlPlane]string{newer: "v1.37.", older: "v1.30."} {
-		version, err := clientFor(t, cp.Admin()).Discovery().ServerVersion()
-		if err != nil {
-			t.Fatal(err)
-		}
+		version := must.Get(clientFor(t, cp.Admin()).Discovery().ServerVersion())(t)
 		if !strings.HasPrefix(version.GitVersion, want) || "v"+version.Major+"."+version.Minor+"." != want {
 			t.Errorf("server version %+v, want %s", version, want)
 		}
 	}
 	components := older.components()
-	if err := older.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, older.Stop())
 	for _, c := range components {
 		if c.Running() {
 			t.Errorf("%s runs after Stop", c.Name())
@@ -75,9 +72,7 @@ func TestComponentsRestartOnTheirData(t *testing.T) {
 		if c.Running() {
 			t.Errorf("%s runs after Kill", c.Name())
 		}
-		if err := c.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.Restart(t.Context()))
 		if c.PID() == before || !c.Running() {
 			t.Errorf("%s: process %d after Restart, %d before, running %t", c.Name(), c.PID(), before, c.Running())
 		}
@@ -100,17 +95,13 @@ func TestComponentsRestartOnTheirData(t *testing.T) {
 func TestPausedAPIServerAnswersAfterResume(t *testing.T) {
 	t.Parallel()
 	cp := start(t, Newest, Options{NoControllerManager: true})
-	if err := cp.APIServer.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cp.APIServer.Pause())
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := cp.APIServer.probe(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("probe of a paused API server: %v, want DeadlineExceeded", err)
 	}
-	if err := cp.APIServer.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cp.APIServer.Resume())
 	eventually(t, "probe of the resumed API server", cp.APIServer.probe)
 	if err := cp.APIServer.Stop(testTimeout); err != nil {
 		t.Errorf("graceful stop: %v", err)
@@ -119,15 +110,9 @@ func TestPausedAPIServerAnswersAfterResume(t *testing.T) {
 
 func TestPortsInUseAreReplaced(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = taken.Close() }()
-	binary, err := Build(t.Context(), Newest, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := must.Get(Build(t.Context(), Newest, os.Stderr))(t)
 	calls := 0
 	cp, err := startBinary(t.Context(), binary, Newest, Options{NoControllerManager: true}, func(n int) ([]int, error) {
 		calls++
@@ -150,12 +135,9 @@ func TestPortsInUseAreReplaced(t *testing.T) {
 
 func TestFailedStartReportsCauseAndCleansUp(t *testing.T) {
 	t.Parallel()
-	binary, err := Build(t.Context(), Newest, os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := must.Get(Build(t.Context(), Newest, os.Stderr))(t)
 	dir := filepath.Join(t.TempDir(), "controlplane")
-	_, err = startBinary(t.Context(), binary, Newest,
+	_, err := startBinary(t.Context(), binary, Newest,
 		Options{Dir: dir, APIServerArgs: []string{"--no-such-flag"}}, FreePorts)
 	if err == nil || !strings.Contains(err.Error(), "kube-apiserver") || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("error %v, want the component and its words", err)
@@ -185,13 +167,8 @@ func TestKilledRunLeavesNoProcess(t *testing.T) {
 	temporary := t.TempDir() // the sweep is for the whole temporary folder: one of this test's own
 	run.Env = append(os.Environ(), roleVariable+"=killed run", "TMPDIR="+temporary)
 	run.Stderr = os.Stderr
-	stdout, err := run.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdout := must.Get(run.StdoutPipe())(t)
+	must.OK(t, run.Start())
 	t.Cleanup(func() { _ = run.Process.Kill(); _ = run.Wait() })
 
 	var components []*Component
@@ -211,9 +188,7 @@ func TestKilledRunLeavesNoProcess(t *testing.T) {
 	if removeOrphans(temporary); !exists(dir) {
 		t.Error("the folder of a living run was removed")
 	}
-	if err := run.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, run.Process.Kill())
 	for _, c := range components {
 		eventually(t, "end of "+c.health, func(ctx context.Context) error {
 			if err := c.probe(ctx); !strings.Contains(fmt.Sprint(err), "connection refused") {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -66,10 +67,7 @@ func sharedControlPlane(t *testing.T) *ControlPlane {
 func start(t *testing.T, version Version, options Options) *ControlPlane {
 	t.Helper()
 	options.Progress = os.Stderr
-	cp, err := Start(t.Context(), version, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cp := must.Get(Start(t.Context(), version, options))(t)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {
 			t.Error(err)
@@ -80,19 +78,13 @@ func start(t *testing.T, version Version, options Options) *ControlPlane {
 
 func clientFor(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(config))(t)
 	return client
 }
 
 func namespace(t *testing.T, cp *ControlPlane) string {
 	t.Helper()
-	name, err := cp.CreateNamespace(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must.Get(cp.CreateNamespace(t.Context(), "test"))(t)
 	return name
 }
 
@@ -115,10 +107,7 @@ func errNotYetBecause(err error) error { return fmt.Errorf("%w: %v", errNotYet, 
 // compilation of a package serves the newest control plane and the project's programs.
 func TestNewestSharesRootModuleVersions(t *testing.T) {
 	root := process.RootForTest(t)
-	dir, err := Newest.moduleDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(Newest.moduleDir())(t)
 	own, theirs := modules(t, filepath.Join(root, "go.mod")), modules(t, filepath.Join(dir, "go.mod"))
 	both := 0
 	for path, version := range own {
@@ -140,10 +129,7 @@ func TestNewestSharesRootModuleVersions(t *testing.T) {
 // modules are the versions that a go.mod requires, after its replacements.
 func modules(t *testing.T, gomod string) map[string]string {
 	t.Helper()
-	content, err := os.ReadFile(gomod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(os.ReadFile(gomod))(t)
 	required, replaced := map[string]string{}, map[string]string{}
 	for scanner := bufio.NewScanner(bytes.NewReader(content)); scanner.Scan(); {
 		line, _, _ := strings.Cut(scanner.Text(), "//")
@@ -170,10 +156,7 @@ func TestCheapFlagsSplitNoCache(t *testing.T) {
 	for _, question := range [][]string{{"build-flags"}, {"--eval=flags:;@echo $(GOFLAGS)", "flags"}} {
 		command := exec.CommandContext(t.Context(), "make", append([]string{"--silent", "-C", root}, question...)...)
 		command.Env = append(os.Environ(), "GOFLAGS=", "MAKELEVEL=0")
-		flags, err := command.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		flags := must.Get(command.Output())(t)
 		if !slices.Contains(strings.Fields(string(flags)), process.NoDWARF) {
 			t.Errorf("make %s: %q, want %s among them", question[len(question)-1], flags, process.NoDWARF)
 		}
@@ -181,10 +164,7 @@ func TestCheapFlagsSplitNoCache(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/...", "./mock-driver", "./test/demo",
 		"./test/tour")
 	list.Dir = root
-	packages, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	packages := must.Get(list.Output())(t)
 	n := 0
 	for scanner := bufio.NewScanner(bytes.NewReader(packages)); scanner.Scan(); n++ {
 		for _, module := range onlyHere {
@@ -200,21 +180,13 @@ func TestCheapFlagsSplitNoCache(t *testing.T) {
 
 // TestNewestIsCompiledWithoutFakeClients checks the list of packages of the lean control plane, with a separate cache.
 func TestNewestIsCompiledWithoutFakeClients(t *testing.T) {
-	dir, err := Newest.moduleDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(Newest.moduleDir())(t)
 	b := build{module: dir, cache: t.TempDir()}
 	for range 2 { // with a new copy, and with the present one
-		modfile, err := b.trim(t.Context(), t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		modfile := must.Get(b.trim(t.Context(), t.TempDir()))(t)
 		var packages bytes.Buffer
 		list := b.goCommand(&packages, "list", "-deps", "-modfile="+modfile, "../components/lean")
-		if err := process.Run(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, process.Run(t.Context(), list))
 		if !strings.Contains(packages.String(), trimmedModule+"/pkg/admission/plugin/policy/generic\n") {
 			t.Error("the package with the removed file is missing")
 		}

@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestContradictoryOptionsAreRefused(t *testing.T) {
@@ -73,36 +75,24 @@ func TestFolders(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Run("a folder in use is refused", func(t *testing.T) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
 		if _, err := openFolder(dir, false); err == nil {
 			t.Error("taken over")
 		}
 	})
 	t.Run("a kept folder survives the next run", func(t *testing.T) {
-		kept, err := openFolder("", true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := kept.close(); err != nil {
-			t.Fatal(err)
-		}
+		kept := must.Get(openFolder("", true))(t)
+		must.OK(t, kept.close())
 		if removeOrphans(os.TempDir()); !exists(kept.path) {
 			t.Error("removed")
 		}
 	})
 	t.Run("an owned folder is removed with its owner", func(t *testing.T) {
-		owned, err := openFolder("", false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		owned := must.Get(openFolder("", false))(t)
 		if removeOrphans(os.TempDir()); !exists(owned.path) {
 			t.Error("removed before its owner closed it")
 		}
-		if err := owned.close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, owned.close())
 		if exists(owned.path) {
 			t.Error("still there")
 		}
@@ -110,15 +100,9 @@ func TestFolders(t *testing.T) {
 }
 
 func TestFreePortsAreDistinctAndNotEphemeral(t *testing.T) {
-	ports, err := FreePorts(20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Get(FreePorts(20))(t)
 	for range 50 { // by chance, one of so many would be among them
-		more, err := FreePorts(20)
-		if err != nil {
-			t.Fatal(err)
-		}
+		more := must.Get(FreePorts(20))(t)
 		if slices.ContainsFunc(more, func(port int) bool { return slices.Contains(ports, port) }) {
 			t.Fatalf("ports %v are given again: %v", ports, more)
 		}
@@ -131,10 +115,7 @@ func TestFreePortsAreDistinctAndNotEphemeral(t *testing.T) {
 
 // Each version has a module of its name with a Kubernetes of that minor version, and each module is a version.
 func TestEachVersionHasItsModule(t *testing.T) {
-	folders, err := filepath.Glob("v*.*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	folders := must.Get(filepath.Glob("v*.*"))(t)
 	modules := slices.DeleteFunc(folders, func(name string) bool {
 		info, err := os.Stat(name)
 		return err != nil || !info.IsDir()
@@ -143,10 +124,7 @@ func TestEachVersionHasItsModule(t *testing.T) {
 	var versions []string
 	for _, v := range Versions() {
 		versions = append(versions, string(v))
-		dir, err := v.moduleDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := must.Get(v.moduleDir())(t)
 		if kubernetes, err := kubernetesVersion(dir); err != nil || !strings.HasPrefix(kubernetes, string(v)+".") {
 			t.Errorf("module of %s: Kubernetes %q, error %v", v, kubernetes, err)
 		}
@@ -201,15 +179,9 @@ func syncs(t *testing.T, cp *ControlPlane) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := must.Get(http.DefaultClient.Do(request))(t)
 	defer func() { _ = response.Body.Close() }()
-	metrics, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := must.Get(io.ReadAll(response.Body))(t)
 	found := regexp.MustCompile(`(?m)^etcd_disk_wal_fsync_duration_seconds_count (\d+)$`).FindSubmatch(metrics)
 	if found == nil {
 		t.Fatal("etcd's metrics do not say how often it has synced its log")

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestSnapshotAPIsAreServedOnRequest(t *testing.T) {
@@ -107,9 +109,7 @@ func TestInstallSnapshotsWaitsForDiscovery(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	cp := &ControlPlane{admin: &rest.Config{Host: server.URL}}
-	if err := cp.InstallSnapshots(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cp.InstallSnapshots(t.Context()))
 	if int(named.Load()) < len(snapshotResources()) || askedAll.Load() < 3 {
 		t.Errorf("returned while the discovery named %d kinds, and all groups were asked for %d times", named.Load(),
 			askedAll.Load())

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
@@ -70,9 +71,7 @@ func TestKilledDriverRestartsWithItsVolumes(t *testing.T) {
 	if got := handles(t, d); !slices.Equal(got, []string{handle}) {
 		t.Errorf("volumes of the dead driver: got %q, want %q", got, handle)
 	}
-	if err := d.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.Restart(t.Context()))
 	if again := create(t, d); again != handle {
 		t.Errorf("CreateVolume again: got %q, want the same volume %q", again, handle)
 	}
@@ -106,9 +105,7 @@ func TestCrashAfterWork(t *testing.T) {
 	if got := handles(t, d); len(got) > 0 {
 		t.Errorf("volumes on disk: got %q, want none", got)
 	}
-	if err := d.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.Restart(t.Context()))
 	call := waitCalls(t, d, "DeleteVolume", 1)[0]
 	if !call.Changed || !call.Lost || call.Code != "" {
 		t.Errorf("deletion: got %+v, want it to have changed something and to be lost", call)
@@ -121,9 +118,7 @@ func TestFaultsOfRunningDriver(t *testing.T) {
 	plan := faults.Plan{Rules: []faults.Rule{
 		{Name: "liar", Method: "DeleteVolume", First: 1, Action: faults.Fail, Code: "DeadlineExceeded", AfterWork: true},
 	}}
-	if err := d.SetFaults(t.Context(), plan); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.SetFaults(t.Context(), plan))
 	for _, want := range []codes.Code{codes.DeadlineExceeded, codes.OK} {
 		if _, err := d.Controller().DeleteVolume(t.Context(),
 			&csi.DeleteVolumeRequest{VolumeId: handle}); status.Code(err) != want {
@@ -139,9 +134,7 @@ func TestFaultsOfRunningDriver(t *testing.T) {
 	if err != nil || !slices.Equal(got.Counters, []faults.Counter{{Rule: "liar", Matched: 2, Applied: 1}}) {
 		t.Errorf("fault status: got %+v, %v", got, err)
 	}
-	if err := d.ClearFaults(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.ClearFaults(t.Context()))
 	if got, err := d.FaultStatus(t.Context()); err != nil || len(got.Plan.Rules) > 0 {
 		t.Errorf("fault status after clearing: got %+v, %v", got, err)
 	}
@@ -170,10 +163,7 @@ func create(t *testing.T, d *mockdriver.Driver) string {
 
 func handles(t *testing.T, d *mockdriver.Driver) []string {
 	t.Helper()
-	volumes, err := d.Volumes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	volumes := must.Get(d.Volumes())(t)
 	var ids []string
 	for _, v := range volumes {
 		ids = append(ids, v.ID)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 )
 
@@ -81,17 +82,12 @@ func TestImagesWithSameFilesShareLayer(t *testing.T) {
 		{name: "bin/busybox", content: []byte("x"), mode: 0o755}}
 	var a archive
 	for image, of := range map[string][]entry{"a:1": files, "b:1": files, "c:1": files[:1]} {
-		if err := a.addImage(image, of, nil, []string{"sh"}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, a.addImage(image, of, nil, []string{"sh"}))
 	}
 	if len(a.layers) != 2 || len(a.manifest) != 3 || len(a.entries) != 2+3 {
 		t.Errorf("%d layers, %d images, %d files", len(a.layers), len(a.manifest), len(a.entries))
 	}
-	layer, err := tarOf(files...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := must.Get(tarOf(files...))(t)
 	reader := tar.NewReader(bytes.NewReader(layer))
 	for _, want := range []byte{tar.TypeDir, tar.TypeSymlink, tar.TypeReg} {
 		h, err := reader.Next()
@@ -108,10 +104,7 @@ func TestImagesWithSameFilesShareLayer(t *testing.T) {
 func TestTunnelConnects(t *testing.T) {
 	t.Parallel()
 	SkipUnlessSupported(t) // to enter a namespace needs root
-	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = server.Close() })
 	go func() {
 		if c, err := server.Accept(); err == nil {
@@ -119,22 +112,13 @@ func TestTunnelConnects(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	dir, err := rundir.New("csi-tunnel-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(rundir.New("csi-tunnel-"))(t)
 	t.Cleanup(func() { _ = dir.Remove() })
-	tunnel, err := openTunnel(dir.Path()+"/s", "/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tunnel := must.Get(openTunnel(dir.Path()+"/s", "/proc/self/ns/net"))(t)
 	t.Cleanup(tunnel.close)
 	for address, want := range map[string]int{server.Addr().String(): http.StatusOK,
 		"127.0.0.1:1": http.StatusBadGateway} {
-		conn, err := net.Dial("unix", dir.Path()+"/s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(net.Dial("unix", dir.Path()+"/s"))(t)
 		if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", address); err != nil {
 			t.Fatal(err)
 		}

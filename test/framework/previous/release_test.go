@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // repository is one of a test's own.
@@ -118,9 +120,7 @@ func TestNoPreviousReleaseWithoutHistory(t *testing.T) {
 	r.expectNone(pinned, "use a clone of the whole history")
 
 	archive := repository{t, filepath.Join(r.root, "archive")}
-	if err := os.Mkdir(archive.root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(archive.root, 0o755))
 	archive.expectNone(pinned, "use a git clone") // unpacked in another checkout
 	repository{t, t.TempDir()}.expectNone(pinned, "use a git clone")
 }
@@ -135,27 +135,19 @@ func TestPreviousReleaseOfThisCheckout(t *testing.T) {
 
 func TestTreeIsCopiedOnce(t *testing.T) {
 	r := newRepository(t)
-	if err := os.WriteFile(filepath.Join(r.root, "file"), []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(r.root, "file"), []byte("old"), 0o600))
 	r.git("add", "file")
 	release := Release{Commit: r.commit(), root: r.root}
-	if err := os.WriteFile(filepath.Join(r.root, "file"), []byte("changed"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(r.root, "file"), []byte("changed"), 0o600))
 	cache := t.TempDir()
 	t.Setenv(cacheVariable, cache)
 	unused, recent := filepath.Join(cache, "releases", "unused"), filepath.Join(cache, "releases", "recent")
 	killed := filepath.Join(cache, "releases", scratchPrefix+"1")
 	for _, folder := range []string{unused, recent, killed} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(folder, 0o755))
 	}
 	long := time.Now().Add(-2 * unusedAfter)
-	if err := os.Chtimes(unused, long, long); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chtimes(unused, long, long))
 	trees := make(chan string, 4)
 	for range cap(trees) {
 		go func() {
@@ -181,9 +173,7 @@ func TestTreeIsCopiedOnce(t *testing.T) {
 		}
 	}
 	// A tree that was not used for long is kept if it is the wanted one.
-	if err := os.Chtimes(tree, long, long); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chtimes(tree, long, long))
 	if again, err := release.Tree(t.Context()); err != nil || again != tree {
 		t.Errorf("then it is %s, %v", again, err)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const helloPackage = "./test/framework/process/testdata/hello"
@@ -36,9 +38,7 @@ func TestConcurrentBuildsGiveWorkingBinary(t *testing.T) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, group.Wait())
 }
 
 func TestFailedBuildQuotesCompiler(t *testing.T) {
@@ -59,29 +59,19 @@ func TestBuildReplacesOnlyStaleBinaries(t *testing.T) {
 	root := programModule(t, program)
 	binary := filepath.Join(root, "program")
 	build := func() fs.FileInfo {
-		if err := buildTo(t.Context(), root, ".", binary, io.Discard, nil); err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(binary)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, buildTo(t.Context(), root, ".", binary, io.Discard, nil))
+		info := must.Get(os.Stat(binary))(t)
 		return info
 	}
 	first := build()
 	if again := build(); !os.SameFile(first, again) {
 		t.Error("built again though nothing changed")
 	}
-	p, err := Start(Command{Path: binary})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(Start(Command{Path: binary}))(t)
 	defer p.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := p.WaitLog(ctx, "ready"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.WaitLog(ctx, "ready"))
 	writeFile(t, filepath.Join(root, "main.go"), strings.Replace(program, "ready", "steady", 1))
 	if replaced := build(); os.SameFile(first, replaced) {
 		t.Error("not replaced though its source changed")
@@ -95,10 +85,7 @@ func TestBuildReplacesOnlyStaleBinaries(t *testing.T) {
 }
 
 func TestModuleRoot(t *testing.T) {
-	root, err := ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(ModuleRoot())(t)
 	if _, err := os.Stat(filepath.Join(root, helloPackage, "main.go")); err != nil {
 		t.Errorf("root %q: %v", root, err)
 	}
@@ -119,16 +106,11 @@ func programModule(t *testing.T, source string) (root string) {
 
 func writeFile(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 func TestModuleDirOfRequiredModule(t *testing.T) {
-	dir, err := ModuleDir(t.Context(), "github.com/container-storage-interface/spec")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(ModuleDir(t.Context(), "github.com/container-storage-interface/spec"))(t)
 	if _, err := os.Stat(filepath.Join(dir, "csi.proto")); err != nil {
 		t.Error(err)
 	}

@@ -9,27 +9,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // TestPauseReturnsWhenAllThreadsStopped pauses a program whose threads are busy, again and again.
 func TestPauseReturnsWhenAllThreadsStopped(t *testing.T) {
-	p, err := process.Start(process.Command{Path: os.Args[0], Env: []string{roleVariable + "=busy"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(process.Start(process.Command{Path: os.Args[0], Env: []string{roleVariable + "=busy"}}))(t)
 	t.Cleanup(p.Close)
 	waitLog(t, p, "ready")
 	for range 100 {
-		if err := p.Pause(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Pause())
 		if running := threadsNotStopped(t, p.PID()); len(running) > 0 {
 			t.Fatalf("threads go on after Pause: %q", running)
 		}
-		if err := p.Resume(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Resume())
 	}
 }
 
@@ -41,10 +35,7 @@ func threadsNotStopped(t *testing.T, pid int) (states []string) {
 		t.Fatalf("threads of process %d: %q, %v", pid, files, err)
 	}
 	for _, file := range files {
-		stat, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stat := must.Get(os.ReadFile(file))(t)
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		if state, _, _ := strings.Cut(rest, " "); state != "T" {
 			states = append(states, state)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -130,9 +131,7 @@ func waitLog(t *testing.T, p *process.Process, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	if err := p.WaitLog(ctx, text); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.WaitLog(ctx, text))
 }
 
 func TestStop(t *testing.T) {
@@ -155,9 +154,7 @@ func TestStop(t *testing.T) {
 			t.Parallel()
 			p := start(t, tc.role, tc.ready)
 			if tc.before != nil {
-				if err := tc.before(p); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, tc.before(p))
 			}
 			if err := p.Stop(tc.grace); !errors.Is(err, tc.want) {
 				t.Errorf("Stop: %v, want %v", err, tc.want)
@@ -208,21 +205,14 @@ func TestKillEndsChildProcesses(t *testing.T) {
 	}
 	defer p.Close()
 	_ = write.Close()
-	if err := read.SetReadDeadline(time.Now().Add(deadline)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, read.SetReadDeadline(time.Now().Add(deadline)))
 	var said []byte
 	for buf := make([]byte, 64); !bytes.Contains(said, []byte("forked")) || !bytes.Contains(said, []byte("ready")); {
-		n, err := read.Read(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(read.Read(buf))(t)
 		said = append(said, buf[:n]...)
 	}
 	// Only the leader ends, as in a crash; its child holds the pipe.
-	if err := p.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Signal(syscall.SIGKILL))
 	if _, err := io.Copy(io.Discard, read); err != nil {
 		t.Errorf("what the process forked is still there: %v", err)
 	}
@@ -240,15 +230,10 @@ func TestPauseAndResume(t *testing.T) {
 	t.Cleanup(p.Close)
 	waitLog(t, p, "tick 3\n")
 	size := func() int64 {
-		info, err := os.Stat(logFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Get(os.Stat(logFile))(t)
 		return info.Size()
 	}
-	if err := p.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Pause())
 	frozen := int64(-1)
 	for end := time.Now().Add(deadline); frozen != size(); { // 50 ms without one of 50 lines
 		if time.Now().After(end) {
@@ -257,9 +242,7 @@ func TestPauseAndResume(t *testing.T) {
 		frozen = size()
 		time.Sleep(50 * time.Millisecond)
 	}
-	if err := p.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Resume())
 	for end := time.Now().Add(deadline); size() == frozen; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("did not tick again")
@@ -273,20 +256,14 @@ func TestLogOfRestartedProgram(t *testing.T) {
 	c := process.Command{Path: "/bin/sh", Args: []string{"-c", "echo $WORD"}, LogFile: logFile, Tee: &tee}
 	for _, word := range []string{"first", "second"} {
 		c.Env = []string{"WORD=" + word}
-		p, err := process.Start(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(process.Start(c))(t)
 		<-p.Done()
 		if got := p.LogTail(10); got != word {
 			t.Errorf("LogTail: %q, want %q", got, word)
 		}
 		p.Close()
 	}
-	whole, err := os.ReadFile(logFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Get(os.ReadFile(logFile))(t)
 	if string(whole) != "first\nsecond\n" || tee.String() != string(whole) {
 		t.Errorf("log %q, tee %q, want both runs in each", whole, tee.String())
 	}
@@ -349,18 +326,14 @@ func startFamily(t *testing.T, role string, words ...string) *family {
 	f := &family{parent: exec.Command(os.Args[0]), pipe: read, output: bufio.NewReader(read)}
 	f.parent.Env = append(os.Environ(), roleVariable+"="+role)
 	f.parent.Stdout = write
-	if err := f.parent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.parent.Start())
 	_ = write.Close()
 	t.Cleanup(func() {
 		_ = f.parent.Process.Kill()
 		_ = f.parent.Wait()
 		_ = read.Close()
 	})
-	if err := read.SetReadDeadline(time.Now().Add(deadline)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, read.SetReadDeadline(time.Now().Add(deadline)))
 	for missing := slices.Clone(words); f.child == 0 || len(missing) > 0; {
 		line, err := f.output.ReadString('\n')
 		if err != nil {
@@ -402,9 +375,7 @@ func TestChildEndsWithParent(t *testing.T) {
 			}
 			f := startFamily(t, tc.role, words...)
 			if tc.signal != 0 {
-				if err := f.parent.Process.Signal(tc.signal); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, f.parent.Process.Signal(tc.signal))
 			}
 			f.waitGone(t)
 		})
@@ -417,9 +388,7 @@ func TestChildOutlivesItsThread(t *testing.T) {
 	f := startFamily(t, "parent with dead thread", "ready", "started")
 	// No event shows that the child was not killed. A thread's end takes microseconds; half a second shows the trap each
 	// time.
-	if err := f.pipe.SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.pipe.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
 	if err := syscall.Kill(f.child, 0); err != nil {
 		t.Fatalf("child %d: %v", f.child, err)
 	}
@@ -429,11 +398,7 @@ func TestChildOutlivesItsThread(t *testing.T) {
 	if err := syscall.Kill(f.child, 0); err != nil {
 		t.Fatalf("child %d is gone: %v", f.child, err)
 	}
-	if err := f.pipe.SetReadDeadline(time.Now().Add(deadline)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, f.pipe.SetReadDeadline(time.Now().Add(deadline)))
+	must.OK(t, f.parent.Process.Kill())
 	f.waitGone(t)
 }

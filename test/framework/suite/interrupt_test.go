@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // roleVariable has the test binary play a suite whose test ignores its context.
@@ -32,22 +34,15 @@ func TestMain(m *testing.M) {
 func TestSecondSignalEndsProcess(t *testing.T) {
 	run := exec.Command(os.Args[0])
 	run.Env = append(os.Environ(), roleVariable+"=suite")
-	stdout, err := run.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdout := must.Get(run.StdoutPipe())(t)
+	must.OK(t, run.Start())
 	t.Cleanup(func() { _ = run.Process.Kill() })
 	lines := bufio.NewScanner(stdout)
 	for _, want := range []string{"ready", "interrupted"} {
 		if !lines.Scan() || lines.Text() != want {
 			t.Fatalf("it says %q, want %q", lines.Text(), want)
 		}
-		if err := run.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, run.Process.Signal(syscall.SIGTERM))
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- run.Wait() }()

@@ -9,14 +9,13 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func newSession(t *testing.T) *Session {
 	t.Helper()
-	s, err := NewSession(t.TempDir(), []string{"GIVEN=given"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(NewSession(t.TempDir(), []string{"GIVEN=given"}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -51,9 +50,7 @@ func TestSessionEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	begun := filepath.Join(t.TempDir(), "begun")
-	if err := syscall.Mkfifo(begun, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Mkfifo(begun, 0o600))
 	go func() {
 		_, _ = os.ReadFile(begun) // waits for the shell to write
 		cancel()

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestConfirmNeedsYes(t *testing.T) {
@@ -52,9 +54,7 @@ func TestChangeIsConfirmed(t *testing.T) {
 		change := Change{Plugin: &Plugin{isTerminal: func(any) bool { return c.terminal }}}
 		cmd := &cobra.Command{}
 		change.AddFlags(cmd, "Do not ask.", "requests")
-		if err := errors.Join(cmd.ParseFlags(strings.Fields(c.flags)), change.Validate()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(cmd.ParseFlags(strings.Fields(c.flags)), change.Validate()))
 		if asks, err := change.MustAsk(); asks != c.asks || !errors.Is(err, c.err) {
 			t.Errorf("%s: asks %t, %v", name, asks, err)
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // fenceServer serves node n1, which is down, a policy, and the NodeFence if it is set. All other lists are empty.
@@ -220,9 +221,7 @@ func (c fenceCase) run(t *testing.T) {
 
 func TestFence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agents.yaml")
-	if err := os.WriteFile(file, []byte("- {name: plug, covers: UntilUnfenced, manual: {}}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("- {name: plug, covers: UntilUnfenced, manual: {}}"), 0o600))
 	const fence = "fence n1 --reason=r"
 	created := []string{"POST r by ipmi"}
 	isReady := func(s *fenceServer) { s.node.Status.Conditions[0].Status = v1.ConditionTrue }

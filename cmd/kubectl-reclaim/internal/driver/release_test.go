@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 var root = commandline.Root(cli.Root(Commands))
@@ -23,9 +24,7 @@ func TestPrintReleasePlan(t *testing.T) {
 		p.PVs = append(p.PVs, fmt.Sprintf("pv-%d", i))
 	}
 	var out bytes.Buffer
-	if err := writePlan(&out, p); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, writePlan(&out, p))
 	explained.Expect(t, out.String(), "12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "\n! stop it",
 		"Not read: Leases")
 }

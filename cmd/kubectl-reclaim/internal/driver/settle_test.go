@@ -28,6 +28,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // leaseServer serves the Leases of in-flight logs.
@@ -68,10 +69,7 @@ func fourVolumes(t *testing.T) (leases []runtime.Object) {
 	s.open("disk.csi.example.com", time.Minute, "pvc-2", "shop", "fast")
 	s.open("disk.csi.example.com", time.Minute, "pvc-3", "bank", "slow")
 	s.open("nfs.csi.example.com", time.Minute, "pvc-4", "shop", "nfs")
-	all, err := s.client.CoordinationV1().Leases("").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(s.client.CoordinationV1().Leases("").List(t.Context(), metav1.ListOptions{}))(t)
 	for i := range all.Items {
 		leases = append(leases, &all.Items[i])
 	}

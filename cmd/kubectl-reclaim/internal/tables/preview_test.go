@@ -9,6 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestPreviewFlags(t *testing.T) {
@@ -20,9 +21,7 @@ func TestPreviewFlags(t *testing.T) {
 		o := &previewOptions{}
 		cmd := &cobra.Command{}
 		o.flags(cmd)
-		if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.ParseFlags(strings.Fields(line)))
 		if got, err := o.change(cmd); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", line, got, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 var root = commandline.Root(cli.Root(Commands))
@@ -25,9 +26,7 @@ func printed(t *testing.T, format string, show func(cli.Output) error) (out, sai
 	output := cli.Output{Plugin: &cli.Plugin{IOStreams: streams}}
 	cmd := &cobra.Command{}
 	output.AddOutput(cmd)
-	if err := cmd.ParseFlags([]string{"--output=" + format}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.ParseFlags([]string{"--output=" + format}))
 	if err := output.Run(func(context.Context, []string) error {
 		return show(output)
 	})(cmd, nil); err != nil {

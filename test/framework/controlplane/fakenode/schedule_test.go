@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
@@ -45,20 +46,14 @@ func TestPodsAndVolumesShareZone(t *testing.T) {
 		if node := p.running(t, pod); node != "node-b" {
 			t.Errorf("the pod runs on %q, want node-b", node)
 		}
-		vol, err := claim.WaitBound(p.soon(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		vol := must.Get(claim.WaitBound(p.soon(t)))(t)
 		if vol.Handle != "data" || vol.ClaimName != "data" || vol.Name != "pv-data" {
 			t.Errorf("volume %+v", vol)
 		}
 		p.end(t, pod)
 	})
 	t.Run("the next pod goes to where the volume is", func(t *testing.T) {
-		pod, err := p.MakePod(t.Context(), objects.PodSpec{Name: "next", Claims: []string{"data"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		pod := must.Get(p.MakePod(t.Context(), objects.PodSpec{Name: "next", Claims: []string{"data"}}))(t)
 		if node := p.running(t, pod); node != "node-b" {
 			t.Errorf("the pod runs on %q, want node-b", node)
 		}
@@ -68,9 +63,7 @@ func TestPodsAndVolumesShareZone(t *testing.T) {
 		claim, pod := p.order(t, "moved", nil)
 		first := p.selected(t, claim)
 		silence[first]()
-		if err := fakenode.Remove(t.Context(), p.Client, first); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, fakenode.Remove(t.Context(), p.Client, first))
 		// The scheduler tries the pod by itself and finds no node, because the claim is for a node that is gone.
 		if err := pod.Wait(p.soon(t), "found to fit nowhere", func(pod *corev1.Pod) bool {
 			return unschedulable(pod, "0/1 nodes") // an attempt before the removal would count two
@@ -107,14 +100,8 @@ type provisioner struct{ objects.Maker }
 
 func newProvisioner(t *testing.T, cp *controlplane.ControlPlane) provisioner {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(cp.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	namespace, err := cp.CreateNamespace(t.Context(), "schedule")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(cp.Admin()))(t)
+	namespace := must.Get(cp.CreateNamespace(t.Context(), "schedule"))(t)
 	p := provisioner{objects.Maker{Client: client, Driver: driver, Namespace: namespace}}
 	if _, err := p.MakeDriver(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -128,14 +115,8 @@ func newProvisioner(t *testing.T, cp *controlplane.ControlPlane) provisioner {
 // order makes a claim, and a pod of the same name that uses it.
 func (p provisioner) order(t *testing.T, name string, selector map[string]string) (*objects.Claim, *objects.Pod) {
 	t.Helper()
-	claim, err := p.MakeClaim(t.Context(), objects.ClaimSpec{Name: name, Class: "zonal"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod, err := p.MakePod(t.Context(), objects.PodSpec{Name: name, Claims: []string{name}, Selector: selector})
-	if err != nil {
-		t.Fatal(err)
-	}
+	claim := must.Get(p.MakeClaim(t.Context(), objects.ClaimSpec{Name: name, Class: "zonal"}))(t)
+	pod := must.Get(p.MakePod(t.Context(), objects.PodSpec{Name: name, Claims: []string{name}, Selector: selector}))(t)
 	return claim, pod
 }
 
@@ -175,31 +156,21 @@ func (p provisioner) reschedule(t *testing.T, claim *objects.Claim) {
 
 func (p provisioner) selected(t *testing.T, claim *objects.Claim) string {
 	t.Helper()
-	node, err := claim.WaitSelected(p.soon(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := must.Get(claim.WaitSelected(p.soon(t)))(t)
 	return node
 }
 
 func (p provisioner) running(t *testing.T, pod *objects.Pod) string {
 	t.Helper()
-	node, err := pod.WaitRunning(p.soon(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := must.Get(pod.WaitRunning(p.soon(t)))(t)
 	return node
 }
 
 // end deletes a pod and waits until its node has released it.
 func (p provisioner) end(t *testing.T, pod *objects.Pod) {
 	t.Helper()
-	if err := pod.Delete(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := pod.WaitGone(p.soon(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, pod.Delete(t.Context()))
+	must.OK(t, pod.WaitGone(p.soon(t)))
 }
 
 func (p provisioner) soon(t *testing.T) context.Context {

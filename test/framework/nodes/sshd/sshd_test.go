@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestCommandOnMachine runs commands on machines as a client of a bastion does.
@@ -53,9 +55,7 @@ func TestCloseEndsCommands(t *testing.T) {
 	})
 	bastion := dial(t, server, server.Key())
 	session := session(t, bastion, server, "192.168.1.1")
-	if err := session.Start("forever"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, session.Start("forever"))
 	<-began
 	_ = server.Close()
 	var exit *ssh.ExitError
@@ -66,10 +66,7 @@ func TestCloseEndsCommands(t *testing.T) {
 
 func serve(t *testing.T, run Run) *Server {
 	t.Helper()
-	server, err := Serve(run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := must.Get(Serve(run))(t)
 	t.Cleanup(func() { _ = server.Close() })
 	return server
 }
@@ -90,10 +87,7 @@ func clientConfig(key []byte) (*ssh.ClientConfig, error) {
 
 func dial(t *testing.T, to *Server, key []byte) *ssh.Client {
 	t.Helper()
-	client, err := connect(to, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(connect(to, key))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -101,24 +95,15 @@ func dial(t *testing.T, to *Server, key []byte) *ssh.Client {
 // session returns a session on a machine behind the bastion.
 func session(t *testing.T, bastion *ssh.Client, server *Server, address string) *ssh.Session {
 	t.Helper()
-	config, err := clientConfig(server.Key())
-	if err != nil {
-		t.Fatal(err)
-	}
-	near, err := bastion.Dial("tcp", net.JoinHostPort(address, "22"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientConfig(server.Key()))(t)
+	near := must.Get(bastion.Dial("tcp", net.JoinHostPort(address, "22")))(t)
 	conn, channels, requests, err := ssh.NewClientConn(near, address, config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := ssh.NewClient(conn, channels, requests)
 	t.Cleanup(func() { _ = client.Close() })
-	session, err := client.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := must.Get(client.NewSession())(t)
 	return session
 }
 

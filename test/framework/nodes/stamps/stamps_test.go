@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
 )
 
@@ -28,10 +29,7 @@ func written(t *testing.T, order string) []stamps.Stamp {
 		}
 		content.Write(line)
 	}
-	all, err := stamps.Parse([]byte(content.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(stamps.Parse([]byte(content.String())))(t)
 	return all
 }
 
@@ -108,9 +106,7 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), stamps.FileName)
-			if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, []byte(c.content), 0o600))
 			all, err := stamps.Read(path)
 			if len(all) != c.count || errors.Is(err, stamps.ErrDamaged) != c.damaged || (err != nil) != c.damaged {
 				t.Errorf("%d stamps and %v, want %d, damaged %v", len(all), err, c.count, c.damaged)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
 )
 
@@ -35,17 +36,12 @@ func TestLockExcludesOthers(t *testing.T) {
 			return lock.Release()
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, group.Wait())
 }
 
 func TestAcquireWaitsUntilContextEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	held, err := filelock.Try(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := must.Get(filelock.Try(path))(t)
 	if _, err := filelock.Try(path); !errors.Is(err, filelock.ErrHeld) {
 		t.Fatalf("second Try: %v, want ErrHeld", err)
 	}
@@ -58,28 +54,19 @@ func TestAcquireWaitsUntilContextEnds(t *testing.T) {
 	if waits != 1 {
 		t.Errorf("onWait called %d times, want once", waits)
 	}
-	if err := held.Release(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, held.Release())
 	again, err := filelock.Try(path)
 	if err != nil {
 		t.Fatalf("Try after Release: %v", err)
 	}
-	if err := again.Release(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, again.Release())
 }
 
 func TestLockOnRemovedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	old, err := filelock.Try(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(filelock.Try(path))(t)
 	defer func() { _ = old.Release() }()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
 	lock, err := filelock.Try(path)
 	if err != nil {
 		t.Fatalf("lock on the new file: %v", err)
@@ -87,7 +74,5 @@ func TestLockOnRemovedFile(t *testing.T) {
 	if _, err := filelock.Try(path); !errors.Is(err, filelock.ErrHeld) {
 		t.Fatalf("second Try: %v, want ErrHeld", err)
 	}
-	if err := lock.Release(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, lock.Release())
 }

@@ -6,15 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestNewRemovesDirectoriesOfKilledPrograms(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	makeDir := func(make func(string) (*Dir, error)) *Dir {
-		d, err := make("kind-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := must.Get(make("kind-"))(t)
 		return d
 	}
 	killed, living := makeDir(Make), makeDir(Make)
@@ -22,9 +21,7 @@ func TestNewRemovesDirectoriesOfKilledPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	foreign := filepath.Join(os.TempDir(), "kind-of-another")
-	if err := os.Mkdir(foreign, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(foreign, 0o700))
 	next := makeDir(New)
 	for path, want := range map[string]bool{killed.Path(): false, living.Path(): true, foreign: true, next.Path(): true} {
 		if _, err := os.Stat(path); (err == nil) != want {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestCompressedBytesAreFixed checks that a writer that was used before yields the same bytes. Otherwise the entry
@@ -20,16 +22,11 @@ func TestCompressedBytesAreFixed(t *testing.T) {
 		_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(noise)
 		data := append(bytes.Repeat(noise[:100], 1+i*7), noise...)
 		var fresh bytes.Buffer
-		w, err := flate.NewWriter(&fresh, flate.BestCompression)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(flate.NewWriter(&fresh, flate.BestCompression))(t)
 		if _, err := w.Write(data); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, w.Close())
 		if got := Compress(data); got != compressed+base64.RawStdEncoding.EncodeToString(fresh.Bytes()) {
 			t.Errorf("%d bytes are compressed in another way", len(data))
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -58,10 +59,7 @@ func TestUpPrintsKubeconfigAndCleansUpOnInterrupt(t *testing.T) {
 	if _, err := controlplane.Build(t.Context(), controlplane.Newest, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
-	binary, err := process.Build(t.Context(), "./test/framework/controlplane/cmd/controlplane", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := must.Get(process.Build(t.Context(), "./test/framework/controlplane/cmd/controlplane", nil))(t)
 	temporary := t.TempDir()
 	p, err := process.Start(process.Command{
 		Path: binary, Args: []string{"up", "--node", "node-1"}, Env: []string{"TMPDIR=" + temporary},
@@ -70,19 +68,11 @@ func TestUpPrintsKubeconfigAndCleansUpOnInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if err := p.WaitLog(t.Context(), "Ctrl-C stops it."); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.WaitLog(t.Context(), "Ctrl-C stops it."))
 	_, rest, _ := strings.Cut(p.LogTail(10), "export KUBECONFIG=")
 	kubeconfig, _, _ := strings.Cut(rest, "\n")
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
+	client := must.Get(kubernetes.NewForConfig(config))(t)
 	for ticker := time.NewTicker(50 * time.Millisecond); ; {
 		_, err := client.StorageV1().CSINodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 		if err == nil {
@@ -94,17 +84,12 @@ func TestUpPrintsKubeconfigAndCleansUpOnInterrupt(t *testing.T) {
 		case <-ticker.C:
 		}
 	}
-	if err := p.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Signal(os.Interrupt))
 	<-p.Done()
 	if err := p.Err(); err != nil {
 		t.Errorf("exit: %v\n%s", err, p.LogTail(20))
 	}
-	left, err := os.ReadDir(temporary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	left := must.Get(os.ReadDir(temporary))(t)
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
