@@ -23,7 +23,7 @@ ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 ESBUILD    := github.com/evanw/esbuild/cmd/esbuild@v0.28.0
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/tour/... \
-             ./test/framework/process/... ./test/framework/objects/... ./test/framework/program ./test/framework/suite \
+             ./test/framework/process/... ./test/framework/objects/... ./test/framework/program ./test/framework/suite ./test/framework/goroutines \
              ./test/framework/nodes/stamps ./test/framework/nodes/sshd ./test/framework/previous/... \
              ./test/framework/terminal ./test/framework/kubetest ./test/mutation/... ./test/docs/... ./test/suites \
              ./test/house ./test/bench ./test/bench/report ./test/bench/subject ./test/bench/session \

@@ -20,7 +20,7 @@ func Run(m *testing.M) int {
 	if code != 0 {
 		return code
 	}
-	if err := left(); err != nil {
+	if err := left(patience); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -30,16 +30,16 @@ func Run(m *testing.M) int {
 // ExpectEnded fails the test unless all goroutines end, apart from those that the options exclude.
 func ExpectEnded(t testing.TB, options ...goleak.Option) {
 	t.Helper()
-	if err := left(options...); err != nil {
+	if err := left(patience, options...); err != nil {
 		t.Error(err)
 	}
 }
 
-func left(options ...goleak.Option) (err error) {
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if err = goleak.Find(options...); err == nil {
-			return nil
+// left returns an error that names the goroutines that do not end within the limit.
+func left(limit time.Duration, options ...goleak.Option) error {
+	for end := time.Now().Add(limit); ; {
+		if err := goleak.Find(options...); err == nil || time.Now().After(end) {
+			return err
 		}
 	}
-	return err
 }
