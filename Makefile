@@ -23,10 +23,10 @@ ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 ESBUILD    := github.com/evanw/esbuild/cmd/esbuild@v0.28.0
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./internal/... ./mock-driver/... ./test/demo/... ./test/tour/... \
-             ./test/framework/process/... ./test/framework/objects/... ./test/framework/program ./test/framework/suite ./test/framework/goroutines \
+             ./test/framework/process/... ./test/framework/objects/... ./test/framework/program ./test/framework/suite \
              ./test/framework/nodes/stamps ./test/framework/nodes/sshd ./test/framework/previous/... \
-             ./test/framework/terminal ./test/framework/kubetest ./test/mutation/... ./test/docs/... ./test/suites \
-             ./test/house ./test/bench ./test/bench/report ./test/bench/subject ./test/bench/session \
+             ./test/framework/goroutines ./test/framework/terminal ./test/framework/kubetest ./test/mutation/... \
+             ./test/docs/... ./test/suites ./test/house ./test/bench ./test/bench/report ./test/bench/subject ./test/bench/session \
              ./test/bench/growth ./test/bench/pods ./test/bench/volumes \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario ./test/conformance/...
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
