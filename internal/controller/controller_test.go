@@ -6,19 +6,19 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/tools/cache"
 )
 
 // listed is a cache that the test fills.
 type listed struct {
-	filled chan struct{}
-	runs   atomic.Int32
+	filled, running chan struct{}
+	runs            atomic.Int32
 }
 
 func (l *listed) Run(ctx context.Context) {
 	l.runs.Add(1)
+	l.running <- struct{}{}
 	<-ctx.Done()
 }
 func (l *listed) Sync() cache.DoneChecker { return l }
@@ -37,7 +37,7 @@ type run struct {
 
 func begin(t *testing.T, also ...func(context.Context)) *run {
 	t.Helper()
-	r := &run{cache: &listed{filled: make(chan struct{})}, seen: make(chan string, 10), ended: make(chan error, 1)}
+	r := &run{cache: &listed{filled: make(chan struct{}), running: make(chan struct{}, 10)}, seen: make(chan string, 10), ended: make(chan error, 1)}
 	r.Controller = NewController("test", r.cache)
 	var err error
 	if r.queue, err = NewQueue(r.Controller, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Result {
@@ -61,9 +61,7 @@ func begin(t *testing.T, also ...func(context.Context)) *run {
 func TestNoWorkBeforeCachesAreFilled(t *testing.T) {
 	r := begin(t)
 	r.queue.Enqueue("early")
-	for r.cache.runs.Load() == 0 { // Run watches by itself
-		time.Sleep(time.Millisecond)
-	}
+	receive(t, "the watch, which Run begins by itself", r.cache.running)
 	if r.Synced() || r.Working() || len(r.seen) > 0 {
 		t.Fatal("it works without its caches")
 	}
@@ -104,9 +102,7 @@ func TestStopEndsWaitForCaches(t *testing.T) {
 
 func TestOnlyOneCallerWatches(t *testing.T) {
 	r := begin(t)
-	for r.cache.runs.Load() == 0 { // or the end of the other caller would have Run's own begin
-		time.Sleep(time.Millisecond)
-	}
+	receive(t, "the watch of Run, which another caller does not repeat", r.cache.running)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Watch(ctx) }()

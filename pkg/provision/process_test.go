@@ -64,8 +64,8 @@ type unhurried struct {
 func (c *unhurried) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	passed := min(time.Since(c.seen), 10*time.Millisecond)
-	c.now, c.seen = c.now.Add(passed), c.seen.Add(time.Since(c.seen))
+	passed := time.Since(c.seen)
+	c.now, c.seen = c.now.Add(min(passed, 10*time.Millisecond)), c.seen.Add(passed)
 	return c.now
 }
 

@@ -114,11 +114,14 @@ func TestClaimKeepsTheNameOfItsVolume(t *testing.T) {
 	news := newsOf(p.provisioner.volumes)
 	w.deletePV()
 	w.wait("its PV is gone, and it gets another one", func() bool { return w.count("create PV") == 2 && w.provisioned() })
-	for seen := range news { // the end of a claim may overtake its PV
-		if seen == "pvc-u1 of u1 true" {
-			break
+	w.wait("the watch shows the PV, which the end of the claim may overtake", func() bool {
+		select {
+		case seen := <-news:
+			return seen == "pvc-u1 of u1 true"
+		default:
+			return false
 		}
-	}
+	})
 	w.makeClaim(named("logs", "u2"))
 	if slices.Contains(w.onDisk(), "vol-disk-u1") {
 		t.Errorf("volumes: %q", w.onDisk())

@@ -97,11 +97,17 @@ func TestConcurrentBuildsCompileOnce(t *testing.T) {
 			return nil
 		})
 	}
-	for strings.Count(progress.String(), waits) < 3 && t.Context().Err() == nil {
-		time.Sleep(time.Millisecond)
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	for poll := time.NewTicker(time.Millisecond); strings.Count(progress.String(), waits) < 3; {
+		select {
+		case err := <-ended:
+			t.Fatalf("a build has not waited for its turn: %v\n%s", err, progress)
+		case <-poll.C:
+		}
 	}
 	must.OK(t, turn.Release())
-	if err := group.Wait(); err != nil {
+	if err := <-ended; err != nil {
 		t.Fatalf("%v\n%s", err, progress)
 	}
 	if said := progress.String(); strings.Count(said, "compiling Kubernetes v1.99.7") != 1 ||

@@ -27,7 +27,7 @@ func Run(m *testing.M) int {
 	return 0
 }
 
-// ExpectEnded fails the test unless all goroutines end, apart from those that the options exclude.
+// ExpectEnded fails the test if a goroutine stays. The options exclude goroutines.
 func ExpectEnded(t testing.TB, options ...goleak.Option) {
 	t.Helper()
 	if err := left(patience, options...); err != nil {

@@ -287,8 +287,8 @@ func makeRole(ctx context.Context, client kubernetes.Interface, namespace, accou
 	return InForce(ctx, client, in, namespace, account, role.Rules)
 }
 
-// InForce waits until the API server's own watches have shown it that the rules are granted, in a namespace or, with
-// none, in all. Until then it refuses requests of the program, which tests would see.
+// InForce waits until the API server grants the first verb and resource of each rule, in a namespace or, with none, in
+// all. It learns of roles by watches of its own, and refuses requests of the program until then, which tests would see.
 func InForce(ctx context.Context, client kubernetes.Interface, in, namespace, account string,
 	rules []rbacv1.PolicyRule) error {
 	for _, rule := range rules {
