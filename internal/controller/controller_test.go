@@ -37,7 +37,8 @@ type run struct {
 
 func begin(t *testing.T, also ...func(context.Context)) *run {
 	t.Helper()
-	r := &run{cache: &listed{filled: make(chan struct{}), running: make(chan struct{}, 10)}, seen: make(chan string, 10), ended: make(chan error, 1)}
+	r := &run{seen: make(chan string, 10), ended: make(chan error, 1),
+		cache: &listed{filled: make(chan struct{}), running: make(chan struct{}, 10)}}
 	r.Controller = NewController("test", r.cache)
 	var err error
 	if r.queue, err = NewQueue(r.Controller, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Result {

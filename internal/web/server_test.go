@@ -229,7 +229,10 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, on) }()
 	// An open stream must not delay the end.
-	answer := must.Get(http.Get("http://" + on.Addr().String() + "/secret/api/list"))(t)
+	answer, err := http.Get("http://" + on.Addr().String() + "/secret/api/list")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("status %d, type %q", answer.StatusCode, answer.Header.Get("Content-Type"))
 	}

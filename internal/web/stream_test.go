@@ -268,7 +268,10 @@ func TestStreamLimit(t *testing.T) {
 	url, h := serve(t, newFake("a"), clock.RealClock{}, 1)
 	first := connect(t, url)
 	first.until("all rows", func() bool { return len(first.rows) == 1 })
-	answer := must.Get(http.Get(url))(t)
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_ = answer.Body.Close()
 	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("status %d", answer.StatusCode)

@@ -179,7 +179,10 @@ func syncs(t *testing.T, cp *ControlPlane) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response := must.Get(http.DefaultClient.Do(request))(t)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer func() { _ = response.Body.Close() }()
 	metrics := must.Get(io.ReadAll(response.Body))(t)
 	found := regexp.MustCompile(`(?m)^etcd_disk_wal_fsync_duration_seconds_count (\d+)$`).FindSubmatch(metrics)
