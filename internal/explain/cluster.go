@@ -12,7 +12,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -80,7 +79,7 @@ func (c Cluster) Now() time.Time { return c.Clock.Now() }
 // for concurrent use. The returned objects are read-only and never change.
 type Source interface {
 	// PV and the next methods read single objects. For an object that does not exist, they return an error for which
-	// apierrors.IsNotFound is true.
+	// kube.AnyAbsent is true.
 	PV(ctx context.Context, name string) (*v1.PersistentVolume, error)
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	Node(ctx context.Context, name string) (*v1.Node, error)
@@ -335,9 +334,9 @@ func ReadOf[T any](value T, err error) Read[T] {
 	return Found(value)
 }
 
-// Optional converts the answer to a GET of an object that may not exist; Value is nil if it does not.
+// Optional converts the answer to a GET of an object that may not exist; Value is nil if the API server says so.
 func Optional[T any](o *T, err error) Read[*T] {
-	if apierrors.IsNotFound(err) {
+	if kube.AnyAbsent(err) {
 		return Found[*T](nil)
 	}
 	return ReadOf(o, err)

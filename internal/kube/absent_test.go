@@ -26,25 +26,28 @@ func TestAbsent(t *testing.T) {
 		return apierrors.NewGenericServerResponse(code, "GET", of, name, "", 0, unexpected)
 	}
 	for name, c := range map[string]struct {
-		err    error
-		absent bool
+		err         error
+		absent, any bool
 	}{
-		"no error":                      {nil, false},
-		"not found":                     {apierrors.NewNotFound(claims, "data"), true},
-		"not found, wrapped":            {fmt.Errorf("read: %w", apierrors.NewNotFound(claims, "data")), true},
-		"another name":                  {apierrors.NewNotFound(claims, "other"), false},
-		"another resource":              {apierrors.NewNotFound(v1.Resource("persistentvolumes"), "data"), false},
-		"another group":                 {apierrors.NewNotFound(foreign, "data"), false},
-		"without details":               {without, false},
-		"forbidden":                     {apierrors.NewForbidden(claims, "data", nil), false},
-		"an error that is no answer":    {errors.New("not found"), false},
-		"a 404 of something in between": {generic(http.StatusNotFound, claims, "data", true), false},
-		"a resource that is not served": {generic(http.StatusNotFound, schema.GroupResource{}, "", false), false},
-		"an internal error":             {generic(http.StatusInternalServerError, claims, "data", false), false},
+		"no error":                      {nil, false, false},
+		"not found":                     {apierrors.NewNotFound(claims, "data"), true, true},
+		"not found, wrapped":            {fmt.Errorf("read: %w", apierrors.NewNotFound(claims, "data")), true, true},
+		"another name":                  {apierrors.NewNotFound(claims, "other"), false, true},
+		"another resource":              {apierrors.NewNotFound(v1.Resource("persistentvolumes"), "data"), false, true},
+		"another group":                 {apierrors.NewNotFound(foreign, "data"), false, true},
+		"without details":               {without, false, false},
+		"forbidden":                     {apierrors.NewForbidden(claims, "data", nil), false, false},
+		"an error that is no answer":    {errors.New("not found"), false, false},
+		"a 404 of something in between": {generic(http.StatusNotFound, claims, "data", true), false, false},
+		"a resource that is not served": {generic(http.StatusNotFound, schema.GroupResource{}, "", false), false, false},
+		"an internal error":             {generic(http.StatusInternalServerError, claims, "data", false), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Absent(c.err, claims, "data"); got != c.absent {
 				t.Errorf("got %v for %v", got, c.err)
+			}
+			if got := AnyAbsent(c.err); got != c.any {
+				t.Errorf("any object: got %v for %v", got, c.err)
 			}
 		})
 	}
@@ -65,7 +68,8 @@ func TestNotFoundOfProxyIsNotAbsence(t *testing.T) {
 		}
 		_, err := client.PersistentVolumeClaims("ns").Get(t.Context(), "data", metav1.GetOptions{})
 		proxy.Close()
-		if !apierrors.IsNotFound(err) || Absent(err, v1.Resource("persistentvolumeclaims"), "data") {
+		if !apierrors.IsNotFound(err) || AnyAbsent(err) ||
+			Absent(err, v1.Resource("persistentvolumeclaims"), "data") {
 			t.Errorf("%q: got %v", page, err)
 		}
 	}

@@ -66,8 +66,15 @@ func Absent(err error, resource schema.GroupResource, name string) bool {
 	return absent && about.Group == resource.Group && about.Kind == resource.Resource
 }
 
-// notFound reports whether an error is the API server's answer that it has no object of that name, and which one it is
-// about.
+// AnyAbsent is Absent for whichever object the API server names, where the request shows which one that is. Before a
+// write that cannot be undone, use Absent.
+func AnyAbsent(err error) bool {
+	about, _ := notFound(err, "")
+	return about.Name != ""
+}
+
+// notFound reports whether an error is the API server's answer that it has no object of that name. about is the object
+// that the answer names, zero for an error of another kind.
 func notFound(err error, name string) (about metav1.StatusDetails, absent bool) {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || apierrors.IsUnexpectedServerError(err) || !errors.As(err, &status) {

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 type deletePodOptions struct {
@@ -108,7 +109,7 @@ func (o *deletePodOptions) report(ctx context.Context, pod *v1.Pod, done string)
 	}
 	f, err := pods.Read(ctx, o.Cluster, pod.Namespace, pod.Name)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && f.Pod.UID != pod.UID:
+	case kube.AnyAbsent(err), err == nil && f.Pod.UID != pod.UID:
 		fmt.Fprintf(o.Out, "Pod %s was %s, and is gone.\n", fullName(pod), done)
 	case err != nil:
 		cli.PrintLine(o.Out, fmt.Sprintf("Pod %s was %s. Whether it is gone could not be read: %v", fullName(pod), done, err),
@@ -182,7 +183,7 @@ func (o *deletePodOptions) forceDelete(ctx context.Context, f pods.Facts) error 
 func (o *deletePodOptions) again(ctx context.Context, pod *v1.Pod, shown explain.Explanation) (pods.Facts, error) {
 	f, err := pods.Read(ctx, o.Cluster, pod.Namespace, pod.Name)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && f.Pod.UID != pod.UID:
+	case kube.AnyAbsent(err), err == nil && f.Pod.UID != pod.UID:
 		return pods.Facts{}, fmt.Errorf("force-delete pod %q: %w", fullName(pod), errReplaced)
 	case err != nil:
 		return pods.Facts{}, err
@@ -255,7 +256,7 @@ func (o *deletePodOptions) tryForceDelete(ctx context.Context, f pods.Facts) err
 
 // isGone reports whether a request failed because the pod does not match it: the pod is gone, was replaced, or has
 // changed.
-func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+func isGone(err error) bool { return kube.AnyAbsent(err) || apierrors.IsConflict(err) }
 
 // isRefused reports whether the API server refused a request as a client error, so that it had no effect.
 func isRefused(err error) bool {

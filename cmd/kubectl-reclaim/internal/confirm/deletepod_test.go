@@ -85,7 +85,7 @@ func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && s.refuse[http.MethodGet] != 0:
 		commandline.Refuse(w, s.refuse[http.MethodGet])
 	case r.Method == http.MethodGet && s.pod == nil:
-		commandline.Refuse(w, http.StatusNotFound)
+		notFound(w, "pods", "db-0")
 	case r.Method == http.MethodGet:
 		commandline.Answer(w, s.pod)
 	default:
@@ -133,7 +133,7 @@ func (s *podServer) write(w http.ResponseWriter, r *http.Request) {
 	case code != 0:
 		commandline.Refuse(w, code)
 	case s.pod == nil:
-		commandline.Refuse(w, http.StatusNotFound)
+		notFound(w, "pods", "db-0")
 	case s.pod.UID != uid, version != "" && version != s.pod.ResourceVersion:
 		commandline.Refuse(w, http.StatusConflict)
 	case dry:
@@ -323,6 +323,8 @@ func TestUnfinishedForceDeletion(t *testing.T) {
 		"the pod changes all the time": {map[string]int{http.MethodPatch: http.StatusConflict}, "",
 			slices.Repeat([]string{writesConfirmation}, maxConfirmTries), `confirm pod "shop/db-0": refused`, false},
 		"the deletion is refused": {map[string]int{http.MethodDelete: http.StatusForbidden}, "",
+			[]string{writesConfirmation, writesForce}, "it is confirmed, and the deletion failed", true},
+		"a proxy answers the deletion": {map[string]int{http.MethodDelete: http.StatusNotFound}, "",
 			[]string{writesConfirmation, writesForce}, "it is confirmed, and the deletion failed", true},
 		"interrupted while it is confirmed": {nil, http.MethodPatch, []string{writesConfirmation},
 			"it may be confirmed, and was not deleted", true},
