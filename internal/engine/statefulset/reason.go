@@ -78,11 +78,9 @@ var (
 	ReasonInUse    = table.Silent("InUse", "A pod of the StatefulSet has the claim.")
 	ReasonInRange  = table.Silent("InRange", "The StatefulSet should have a pod with this claim.")
 	ReasonRetained = table.Silent("Retained",
-		"The replica of the claim was scaled away, and the policy of the StatefulSet retains it. If the data is not "+
-			"needed: kubectl delete pvc.")
+		"The replica of the claim was scaled away, and the policy of the StatefulSet retains it.")
 	ReasonNeverUsed = table.Silent("NeverUsed",
-		"The claim has had no pod since the policy of the StatefulSet deletes claims, and is kept. If the data is not "+
-			"needed: kubectl delete pvc.")
+		"The claim has had no pod since the policy of the StatefulSet deletes claims, and is kept.")
 	ReasonContested = table.Warning("OwnerReferencesContested",
 		"Another program removes the owner reference or the annotation of volume-guard from the claim each time, so it is "+
 			"not added again. If kube-controller-manager has the feature gate StatefulSetAutoDeletePVC, enable it in the API "+

@@ -28,6 +28,20 @@ func (f ClaimFacts) outcomes() volumes.ClusterFacts {
 	return f.ClusterFacts
 }
 
+// adviseOnRetained covers a claim that stays, whose deletion cannot be taken back.
+func adviseOnRetained(s *explain.Explanation, f statefulset.Facts, podsRead bool, of string) {
+	switch {
+	case !podsRead:
+		s.Advise("The pods could not be read here. Do not delete the claim before it is clear that none uses it")
+	case f.OtherPod != "":
+		s.Advise("Keep the claim while pod %s uses it", f.OtherPod)
+	case f.OtherOwner() != "":
+		s.Advise("Ask the owner of the claim, %s, whether the data is needed", f.OtherOwner())
+	default:
+		s.Advise("If the data is not needed: kubectl delete pvc %s", of)
+	}
+}
+
 // Explain is a pure function that explains a claim and its PV. If a StatefulSet gives the claim its name, it also
 // explains the effect of the set's retention policy on the claim.
 func Explain(f ClaimFacts) explain.Explanation {
@@ -61,7 +75,7 @@ func Explain(f ClaimFacts) explain.Explanation {
 		s.Decision = &d
 		s.Headline = strings.TrimSuffix(s.Headline, ".") + fmt.Sprintf(" (%s): %s", d.Reason, d.Text)
 	}
-	advise(&s, c, facts, e)
+	advise(&s, c, facts, e, f.Pods.OK())
 	return s
 }
 
@@ -179,8 +193,9 @@ func decision(i *index, e statefulset.Explanation) explain.Decision {
 	return d
 }
 
-// advise adds the actions open to a person, above all for a claim that is scaled away.
-func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.Explanation) {
+// advise adds the actions open to a person, above all for a claim that is scaled away. podsRead reports whether the
+// pods were read, without which any of them may use the claim.
+func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.Explanation, podsRead bool) {
 	of := c.Name + " -n " + c.Namespace
 	switch reason := e.Decision.Reason; {
 	case c.Hold && (reason == statefulset.ReasonRetained || reason == statefulset.ReasonNeverUsed):
@@ -194,7 +209,7 @@ func advise(s *explain.Explanation, c Claim, f statefulset.Facts, e statefulset.
 	case reason == statefulset.ReasonClaimHeld:
 		s.Advise("To have it deleted: kubectl annotate pvc %s %s-", of, statefulset.HoldAnnotation)
 	case reason == statefulset.ReasonRetained, reason == statefulset.ReasonNeverUsed:
-		s.Advise("If the data is not needed: kubectl delete pvc %s", of)
+		adviseOnRetained(s, f, podsRead, of)
 	}
 	if !c.Terminating && f.Set.InRange(f.Ordinal) {
 		s.Advise("To preview the effect of a scale-down on all claims of the set: kubectl reclaim preview statefulset/%s "+

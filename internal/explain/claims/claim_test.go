@@ -49,6 +49,14 @@ func TestExplainClaimOfSet(t *testing.T) {
 			"is bound, with PV pv-data-db-2 (Retained): The replica of the claim was scaled away",
 			"ordinal 2, scaled away (the set has 2 replicas)", "Decision     Wait, Retained (by volume-guard",
 			"If the data is not needed: kubectl delete pvc data-db-2 -n shop", "!preview"}},
+		"scaled away under Retain, and pods cannot be read": {func(env *environment) {
+			env.scaled(2)
+			env.unread = func(f *ClaimFacts) { explained.Forbid(&f.Pods) }
+		}, []string{"(Retained)", "Do not delete the claim before it is clear", "!kubectl delete pvc"}},
+		"scaled away under Retain, and another object owns it": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Db", Name: "x", UID: "x"}}
+		}, []string{"(Retained)", "Ask the owner of the claim, Db x, whether", "!kubectl delete pvc"}},
 		"condemned": {func(env *environment) {
 			env.condemned()
 			env.guard()

@@ -152,9 +152,9 @@ func adviseDown(s *explain.Explanation, f Facts, pod explain.Pod, of string) {
 	}
 	s.Advise("If its machine is off, and stays off until you remove the taint: kubectl taint nodes %s "+
 		"%s=nodeshutdown:NoExecute", node, v1.TaintNodeOutOfService)
-	if !pod.Ending() {
-		s.Advise("If its machine does not exist any more: kubectl delete node %s", node)
-	}
+	// The reads of one pod do not show whether another held pod is ending there, for which the Node has to stay.
+	s.Advise("If its machine does not exist any more, see whether its Node may be deleted: "+
+		"kubectl reclaim explain node/%s", node)
 	adviseForce(s, of)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -66,7 +67,9 @@ type Row struct {
 	Claims     []string `json:"claims,omitempty"`
 	Finalizers []string `json:"finalizers,omitempty"`
 
-	nodeDown bool
+	// NodeDown is true if the node is not Ready, or missing. Warns is true if the severity of Reason is Warning.
+	NodeDown bool `json:"-"`
+	Warns    bool `json:"-"`
 }
 
 const (
@@ -80,7 +83,7 @@ func ListOf(f ListFacts, running bool) List {
 	for _, pod := range f.Pods.Value {
 		row := f.RowOf(pod)
 		switch {
-		case row.nodeDown && (pod.Held || !pod.Final), pod.Held && pod.Terminating:
+		case row.NodeDown && (pod.Held || !pod.Final), pod.Held && pod.Terminating:
 			l.Pods = append(l.Pods, row)
 		case pod.Held:
 			l.HeldRunning++
@@ -129,7 +132,7 @@ func RowOf(pod explain.Pod, on OnNode, now time.Time) Row {
 	e := podsafety.Explain(hold, now)
 	row := Row{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Node: pod.Node, Held: pod.Held,
-		Claims: names(pod.Claims), Finalizers: pod.Finalizers, nodeDown: e.NodeDown,
+		Claims: names(pod.Claims), Finalizers: pod.Finalizers, NodeDown: e.NodeDown,
 	}
 	var status []string
 	if pod.Terminating {
@@ -149,6 +152,7 @@ func RowOf(pod explain.Pod, on OnNode, now time.Time) Row {
 		if e.Decision.Action.Kind() == session.Reads {
 			row.Reason = string(podsafety.ReasonAPIReadFailed)
 		}
+		row.Warns = podsafety.Reason(row.Reason).About().Severity == reasons.Warning
 		if pod.Terminating {
 			row.WaitsFor = heldWaitsFor(hold, e.Decision)
 		}

@@ -124,7 +124,8 @@ func TestExplainPod(t *testing.T) {
 			"Waits for    node n1 to return, or evidence", "nothing shows whether the processes run there",
 			"A replacement can write to the volumes while the processes do, which destroys data: data-0",
 			"Bring node n1 back",
-			"kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute", "kubectl delete node n1", force}},
+			"kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+			"may be deleted: kubectl reclaim explain node/n1", "!kubectl delete node", force}},
 		"it was not deleted, and its node is cut off": {func(f *Facts) {
 			f.Node = explain.Found(node("n1", v1.ConditionUnknown))
 		}, []string{"is running, and its node n1 is down (NotTerminating)", "Bring node n1 back", "!Waits for"}},

@@ -233,7 +233,7 @@ func addAdvice(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
 			adviseDetach(s, f, a)
 		}
 	case engine.ReasonPolicyKeepsVolume:
-		adviseOnKeptVolume(s, f.PV)
+		adviseOnKeptVolume(s, f)
 	case engine.ReasonTerminatingBound:
 		s.Advise("The deletion of the PV cannot be undone. To keep the volume: %s",
 			setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
@@ -254,15 +254,24 @@ func addAdvice(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
 	}
 }
 
-// adviseOnKeptVolume adds the choices for a volume that outlives its claim.
-func adviseOnKeptVolume(s *explain.Explanation, o *v1.PersistentVolume) {
+// adviseOnKeptVolume adds the choices for a volume that outlives its claim. A PV without a claimRef is free for the
+// next claim of its class in any namespace, which would get the data. So the claimRef keeps its namespace and name.
+func adviseOnKeptVolume(s *explain.Explanation, f PVFacts) {
+	o, claim := f.PV, f.Claim.Value
 	if o.Status.Phase != v1.VolumeReleased && o.Status.Phase != v1.VolumeFailed || o.DeletionTimestamp != nil {
 		return
 	}
 	s.Advise("To delete the volume too: %s", setPolicyCommand(o.Name, v1.PersistentVolumeReclaimDelete))
 	s.Advise("To delete the PV and keep the volume in the storage system: kubectl delete pv %s", o.Name)
-	s.Advise(`To use the volume again: kubectl patch pv %s --type=json -p '[{"op":"remove","path":"/spec/claimRef"}]'`,
-		o.Name)
+	switch ref := o.Spec.ClaimRef; {
+	case ref == nil:
+	case claim != nil && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == o.Name:
+		s.Advise("To bind the claim to the PV again: %s", engine.BindCommand(o.Name, claim.UID))
+	default:
+		s.Advise(`To use the volume again: kubectl patch pv %s -p `+
+			`'{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}', and create claim %s in namespace %s with `+
+			"spec.volumeName: %s", o.Name, ref.Name, ref.Namespace, o.Name)
+	}
 }
 
 func adviseOnClaim(s *explain.Explanation, f PVFacts) {

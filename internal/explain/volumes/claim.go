@@ -10,6 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
@@ -60,6 +61,11 @@ func (f ClaimFacts) explain() (s explain.Explanation, d decision, known bool) {
 	addInFlight(&s, f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name), bond{f.boundTo(),
 		"claim " + f.Claim.Namespace + "/" + f.Claim.Name + " is bound to it"})
 	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
+	if driver == "" && !f.driverRead() {
+		for i := range s.Finalizers {
+			s.Finalizers[i].Stuck = "" // a driver that is unknown here may remove it
+		}
+	}
 	if d, known = f.decide(driver); known {
 		s.Decision = &d.Decision
 	}
@@ -79,18 +85,37 @@ func (f ClaimFacts) boundTo() volume.PV {
 	return pv.PV
 }
 
+// namedPV returns the PV that the claim names, without a name if there is none. known is false if that could not be
+// read.
+func (f ClaimFacts) namedPV() (pv explain.PV, known bool) {
+	switch {
+	case f.PV.Value != nil:
+		return explain.PVOf(f.PV.Value.PV), true
+	case f.PV.OK():
+		return explain.PV{}, true
+	}
+	pv, _ = f.FindPV(f.Claim.Spec.VolumeName)
+	return pv, f.PVs.OK()
+}
+
 // Driver returns the provisioner that creates the claim's volume, empty if it is unknown.
 func (f ClaimFacts) Driver() string {
 	name, asked := volume.ProvisionerOf(f.Claim)
 	switch {
 	case asked:
 		return name
-	case f.Class.Value != nil:
-		return f.Class.Value.Provisioner
 	case f.PV.Value != nil:
 		return explain.PVOf(f.PV.Value.PV).Owner()
+	case f.Class.Value != nil:
+		return f.Class.Value.Provisioner
 	}
 	return ""
+}
+
+// driverRead reports whether all was read that may name the claim's driver.
+func (f ClaimFacts) driverRead() bool {
+	_, known := f.namedPV()
+	return (known || f.Claim.Spec.VolumeName == "") && (f.Class.OK() || objects.ClaimClass(f.Claim) == "")
 }
 
 func addClaim(s *explain.Explanation, f ClaimFacts, driver string) {
@@ -195,11 +220,44 @@ func addClaimWaits(s *explain.Explanation, f ClaimFacts) {
 	switch {
 	case o.DeletionTimestamp != nil:
 		waitsForFinalizers(s, f)
-	case o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimLost:
-		s.Advise("The claim's PV is gone, and no other PV can replace it: kubectl delete pvc %s -n %s, and create the "+
-			"claim again", o.Name, o.Namespace)
+	case o.Status.Phase == v1.ClaimLost:
+		addLostWaits(s, f)
 	case o.Spec.VolumeName == "":
 		addProvisioningWaits(s, f)
+	}
+}
+
+// addLostWaits covers a claim that is not bound to the PV that it names. The PV may be gone, or have the UID of an
+// earlier claim, as after a restore from a backup: then the claim is all that keeps a volume with policy Delete. The PV
+// controller binds the claim once a PV of this name has its UID (syncBoundClaim in
+// pkg/controller/volume/persistentvolume/pv_controller.go).
+func addLostWaits(s *explain.Explanation, f ClaimFacts) {
+	o, name := f.Claim, f.Claim.Spec.VolumeName
+	remove := fmt.Sprintf("kubectl delete pvc %s -n %s", o.Name, o.Namespace)
+	pv, known := f.namedPV()
+	switch {
+	case name == "":
+		s.AddWait("a person to delete it, because it names no PV, and gets none")
+		s.Advise("%s, and create the claim again", remove)
+	case !known:
+		s.AddWait("PV %s, of which it is not known whether it exists", name)
+		s.Advise("Keep the claim until that is clear: it may be all that keeps the volume")
+	case pv.Name == "":
+		s.AddWait("PV %s, which is gone", name)
+		s.Advise("To use the volume of the PV again, create a PV named %s for it", name)
+		s.Advise("If the data is not needed: %s, and create the claim again", remove)
+	case pv.Claim.Name != "" && (pv.Claim.Namespace != o.Namespace || pv.Claim.Name != o.Name):
+		s.AddWait("PV %s, which belongs to claim %s/%s", name, pv.Claim.Namespace, pv.Claim.Name)
+		s.Advise("If this claim is not needed: %s", remove)
+	case pv.Claim.Name != "" && pv.Claim.UID != o.UID:
+		s.AddWait("PV %s to be bound to it, because the PV names an earlier claim of this name", name)
+		s.Advise("To bind the claim to the PV again: %s", engine.BindCommand(name, o.UID))
+		if pv.Policy == volume.PolicyDelete {
+			remove += ". The driver then deletes the volume"
+		}
+		s.Advise("If the data is not needed: %s", remove)
+	default:
+		s.AddWait("kube-controller-manager to bind it to PV %s", name)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
@@ -39,6 +40,13 @@ func pending() ClaimFacts {
 // terminate marks the claim as terminating with these finalizers.
 func (f *ClaimFacts) terminate(finalizers ...string) {
 	f.Claim.DeletionTimestamp, f.Claim.Finalizers = ptr.To(ago(time.Hour)), finalizers
+}
+
+// restored replaces the claim by one from a backup, and returns its PV, which names the claim before.
+func (f *ClaimFacts) restored() *PVFacts {
+	its := released()
+	f.Claim, f.PV = its.restored(), explain.Found(&its)
+	return &its
 }
 
 func TestExplainClaim(t *testing.T) {
@@ -92,7 +100,25 @@ func TestExplainClaim(t *testing.T) {
 		}, []string{"Claim ns/data is bound, with PV pv, which is being deleted (TerminatingBound): The PV is"}},
 		"its PV is lost": {func(f *ClaimFacts) {
 			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimLost, explain.Found[*PVFacts](nil)
-		}, []string{"pv, gone", "no other PV can replace it"}},
+		}, []string{"pv, gone", "is lost and waits for PV pv, which is gone", "create a PV named pv for it",
+			"If the data is not needed: kubectl delete pvc data -n ns, and create"}},
+		"lost, and its PV may not be read": {func(f *ClaimFacts) {
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimLost, explain.Failed[*PVFacts](errForbidden)
+			explained.Forbid(&f.PVs)
+		}, []string{"of which it is not known whether it exists", "Keep the claim", "!kubectl delete pvc"}},
+		"lost, and it names no PV": {func(f *ClaimFacts) { f.Claim.Status.Phase = v1.ClaimLost },
+			[]string{"it names no PV, and gets none", "!to create the volume"}},
+		"restored, and its PV names the claim before": {func(f *ClaimFacts) { f.restored() },
+			[]string{"is lost and waits for PV pv to be bound to it",
+				"bind the claim to the PV again: kubectl patch pv pv",
+				`'{"spec":{"claimRef":{"uid":"new","resourceVersion":null}}}'`,
+				"kubectl delete pvc data -n ns. The driver then deletes the volume", "!which is gone", "!create the claim again"}},
+		"restored, and its PV has policy Retain": {func(f *ClaimFacts) { f.restored().policy("Retain") },
+			[]string{`"uid":"new"`, "kubectl delete pvc data -n ns", "!The driver then deletes"}},
+		"lost, and its PV belongs to another claim": {func(f *ClaimFacts) { f.restored().PV.Spec.ClaimRef.Name = "other" },
+			[]string{"waits for PV pv, which belongs to claim ns/other", "this claim is not needed: kubectl delete pvc data"}},
+		"lost, and its PV names it": {func(f *ClaimFacts) { f.restored().PV.Spec.ClaimRef.UID = "new" },
+			[]string{"waits for kube-controller-manager to bind it to PV pv", "!If the data is not needed"}},
 		"being deleted while a pod uses it": {
 			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = explain.Found([]pvc.Pod{user}) },
 			[]string{"has been terminating for 60m (InUse)", "Pod app.", "pod app to end", "kubectl delete pod app -n ns"},
@@ -115,6 +141,16 @@ func TestExplainClaim(t *testing.T) {
 		"being deleted while its pod is held": {func(f *ClaimFacts) { f.terminate(objects.RunningFinalizer) },
 			[]string{"Waits for    finalizer " + objects.RunningFinalizer +
 				", which volume-guard (pod-safety) removes when the claim"}},
+		"being deleted, with the finalizer of a driver that may not be read": {func(f *ClaimFacts) {
+			f.terminate(request.CloningFinalizer)
+			f.Claim.Annotations = nil
+			explained.Forbid(&f.Class)
+		}, []string{"the owner of finalizer " + request.CloningFinalizer + " to remove it", "!stuck", "!kubectl patch"}},
+		"being deleted, with the finalizer of a driver, and there is none": {func(f *ClaimFacts) {
+			f.terminate(request.CloningFinalizer)
+			f.Claim.Annotations, f.Claim.Spec.StorageClassName = nil, nil
+			f.Class = explain.Read[*storagev1.StorageClass]{}
+		}, []string{"is stuck", "no CSI driver manages this object"}},
 		"being deleted, with a foreign finalizer": {func(f *ClaimFacts) { f.terminate("example.com/keep") },
 			[]string{"the owner of finalizer example.com/keep to remove it"}},
 	})

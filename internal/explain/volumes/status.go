@@ -316,11 +316,8 @@ func StandingOf(f ClaimFacts) Standing {
 	s.Waits = f.Claim.DeletionTimestamp != nil || f.Claim.Spec.VolumeName == "" || f.Claim.Status.Phase == v1.ClaimLost
 	s.Attention = s.Waits && (known && warns(d) || len(stuck(e.Finalizers)) > 0) ||
 		f.Claim.Status.Phase == v1.ClaimLost
-	switch {
-	case len(e.WaitsFor) > 0:
+	if len(e.WaitsFor) > 0 {
 		s.WaitsFor = e.WaitsFor[0]
-	case f.Claim.Status.Phase == v1.ClaimLost:
-		s.WaitsFor = "a person to delete it: its PV is gone"
 	}
 	return s
 }

@@ -200,17 +200,16 @@ func (f Facts) podRows(rows []Row) []Row {
 			row.Claim = pod.Namespace + "/" + pod.Claims[0]
 			row.Driver = f.driverOf(pod.Namespace, pod.Claims[0])
 		}
-		down := pod.NodeDownSince != nil
-		if row.Waits = pod.TerminatingSince != nil || down; row.Waits {
+		if row.Waits = pod.TerminatingSince != nil || pod.NodeDown; row.Waits {
 			row.Severity, row.WaitsFor = SeverityWaits, cmp.Or(pod.WaitsFor, "node "+pod.Node+" to become Ready")
 			if since := pod.Since(); !since.IsZero() {
 				row.Since = &metav1.Time{Time: since}
 			}
 		}
-		if down && row.Text == "" {
+		if pod.NodeDown && row.Text == "" {
 			row.Text = "Node " + pod.Node + " is down."
 		}
-		if pod.Held && pod.TerminatingSince != nil && down {
+		if row.Waits && (pod.Warns || pod.Held && pod.TerminatingSince != nil && pod.NodeDown) {
 			row.Severity = SeverityAttention
 		}
 		rows = append(rows, row)

@@ -254,13 +254,26 @@ func TestRowsOfPods(t *testing.T) {
 		Claims: []string{"data-1"}}, Phase: v1.PodRunning}
 	other := explain.Pod{Pod: objects.Pod{Namespace: "ns", Name: "web", UID: "r", Node: "up", Claims: []string{"x"}},
 		Phase: v1.PodRunning}
+	missing, ended := held, held
+	missing.Name, missing.Node = "db-2", "missing"
+	ended.Name, ended.Node = "db-3", "up"
+	left := runs
+	left.Name, left.Node = "db-4", "missing"
 	f := cluster()
-	f.Pods.Pods = explain.Found([]explain.Pod{held, runs, other})
+	f.Pods.Pods = explain.Found([]explain.Pod{held, runs, other, missing, ended, left})
 	f.Pods.Nodes = explain.Found(map[string]*v1.Node{"up": newNode("up", true), "down": newNode("down", false)})
 	rows := RowsOf(f)
 	if row := only(t, rows, "pod/ns/db-0"); !row.Waits || row.Severity != SeverityAttention || row.Since == nil ||
 		row.Claim != "ns/data" || row.Node != "down" {
 		t.Errorf("a held pod on a lost node: %+v", row)
+	}
+	for _, name := range []string{"db-2", "db-3"} {
+		if row := only(t, rows, "pod/ns/"+name); !row.Waits || row.Severity != SeverityAttention || row.Since == nil {
+			t.Errorf("a held pod whose node is missing, or that warns: %+v", row)
+		}
+	}
+	if row := only(t, rows, "pod/ns/db-4"); !row.Waits || row.Text != "Node missing is down." {
+		t.Errorf("a pod that runs, on a node that is missing: %+v", row)
 	}
 	if row := only(t, rows, "pod/ns/db-1"); row.Waits || row.Severity != SeverityNone {
 		t.Errorf("a held pod that runs: %+v", row)

@@ -65,7 +65,7 @@ func TestPluginExplain(t *testing.T) {
 		volume.Finalizer+": csi-reclaimer", "Events ")
 	output = env.RunPlugin("explain", "pv/"+kept.Name)
 	env.ExpectOutput(output, "is released (PolicyKeepsVolume)", "To delete the volume too: kubectl patch pv "+kept.Name,
-		"/spec/claimRef")
+		"spec.volumeName: "+kept.Name)
 	output = env.RunPlugin("explain", "pv/"+stuck.Name)
 	env.ExpectOutput(output, "is stuck: no program removes external-attacher/", "driver "+gone+" is gone",
 		"kubectl patch pv "+stuck.Name)
