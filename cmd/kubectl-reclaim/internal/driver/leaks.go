@@ -148,6 +148,10 @@ func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks
 	if err != nil {
 		return err
 	}
+	if o.source.from != "" {
+		cli.PrintLine(o.ErrOut, "! The report has to be one of this cluster, "+config.Host+": whether a volume is in use in "+
+			"another cluster is not checked.", true)
+	}
 	mender, err := leaks.NewRemediator(config)
 	if err != nil {
 		return err
