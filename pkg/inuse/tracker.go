@@ -33,13 +33,21 @@ func (peer) atWork(now time.Time) peer { return peer{seen: now} }
 // missing returns the state after a need was found unanswered.
 func (p peer) missing() peer { return peer{seen: p.seen, absent: true} }
 
+// maxPatiences is the number of patiences after which a need counts as unanswered although others were seen at work.
+// The removal of a finalizer by any user looks like such work, also if a tenant repeats it on its own objects.
+const maxPatiences = 10
+
 // patientUntil returns the time from which a need that began at since counts as unanswered. It moves while others are
-// seen at work on other objects, because they may have a long queue.
+// seen at work on other objects, because they may have a long queue, but not beyond maxPatiences.
 func (p peer) patientUntil(since time.Time, patience time.Duration) time.Time {
-	if p.seen.After(since) {
-		since = p.seen
+	until, last := since.Add(patience), since.Add(maxPatiences*patience)
+	if moved := p.seen.Add(patience); moved.After(until) {
+		until = moved
 	}
-	return since.Add(patience)
+	if until.After(last) {
+		return last
+	}
+	return until
 }
 
 // entry is the record of one object, from its first need to its deletion.

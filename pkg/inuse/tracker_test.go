@@ -13,6 +13,14 @@ func object(terminating, protected bool) Object {
 	return Object{Name: "o", UID: "u", Terminating: terminating, Protected: protected}
 }
 
+// again has a need begin, and others be seen at work on other objects, for so many seconds.
+func again(n *tracker, seconds int) {
+	n.due("u", at(0))
+	for s := 20; s <= seconds; s += 20 {
+		other(n, at(s))
+	}
+}
+
 // TestTrackerAlone plays events and writes, and checks whether the tracker takes itself to be alone.
 func TestTrackerAlone(t *testing.T) {
 	need, going, held := object(false, false), object(true, true), object(false, true)
@@ -37,7 +45,9 @@ func TestTrackerAlone(t *testing.T) {
 			false, false},
 		"and then nothing more was done by others": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 50,
 			false, true},
-		"proven: no answer": {func(n *tracker) { n.alone() }, 0, true, false},
+		"others were seen on other objects, again and again": {func(n *tracker) { again(n, 300) }, 299, false, false},
+		"and that for ten times as long":                     {func(n *tracker) { again(n, 300) }, 300, false, true},
+		"proven: no answer":                                  {func(n *tracker) { n.alone() }, 0, true, false},
 		"others add the finalizer": {func(n *tracker) { n.alone(); n.changed(need, held, at(1)) }, 2,
 			false, false},
 		"others let one go that has more finalizers": {func(n *tracker) { n.alone(); n.changed(going, letGo, at(1)) }, 2,
