@@ -427,7 +427,7 @@ func (b *bench) wantWaiting() {
 		return len(pods) == 1 && pods[0].namespace == b.Namespace && pods[0].labels["app"] == "db" && !pods[0].terminating
 	})
 	remains, err := b.listRemaining(ctx, fencing.Ask{Node: b.node})
-	if want := (fencing.Remains{Pods: 1}); err != nil || remains.All != want || len(remains.Terminating) > 0 {
+	if want := (fencing.Remains{Pods: 1}); err != nil || remains.All != want || len(remains.Held) > 0 {
 		b.Errorf("what remains: %+v, %v", remains, err)
 	}
 	_, err = b.clients.all.PolicyV1().PodDisruptionBudgets(b.Namespace).Create(ctx, &policyv1.PodDisruptionBudget{

@@ -14,7 +14,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	kubetesting "k8s.io/client-go/testing"
@@ -97,8 +96,8 @@ func TestVolumeAttachmentListsAreShared(t *testing.T) {
 	must.OK(t, api.Tracker().Add(pod))
 	held := fencing.Remains{Pods: 1}
 	// The pod may wait for the end of the fence: it does not make the others unknown.
-	list("node-1", since, fencing.RemainingFacts{All: held, Leaving: held, Held: []types.UID{"pod"},
-		AttachmentsListed: true}, 2)
+	list("node-1", since, fencing.RemainingFacts{All: held, Leaving: held, AttachmentsListed: true,
+		Held: []fencing.HeldPod{{Namespace: "default", UID: "pod"}}}, 2)
 }
 
 // A list of all VolumeAttachments takes many seconds in a large cluster. One call makes it, the others do not wait for

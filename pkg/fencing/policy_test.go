@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // outage is a world with a policy and three nodes, one of them unreachable.
@@ -435,6 +436,21 @@ func hasSucceeded(o *v1.Pod) {
 		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
 }
 
+// A policy that waits for tolerations does not wait for long ones, and one that does not wait counts each pod.
+func TestLongTolerationsDelayNoPolicy(t *testing.T) {
+	for patient, want := range map[bool][2]int{true: {2, 1}, false: {3, 2}} {
+		w := newWorld(t, Config{})
+		w.pods = map[string][]Waiting{"a": {{namespace: "ns"}, {namespace: "ns", long: true},
+			{namespace: "ns", long: true, terminating: true}}}
+		n := fencing.NodeView{Name: "a"}
+		p := &v1alpha1.FencePolicy{Spec: v1alpha1.FencePolicySpec{WaitForTolerations: &patient}}
+		must.OK(t, countPods(t.Context(), w, p, []*fencing.NodeView{&n}))
+		if got := [2]int{n.Waiting, n.Tolerating}; got != want {
+			t.Errorf("waits for tolerations %t: waiting and tolerating %v, want %v", patient, got, want)
+		}
+	}
+}
+
 func TestWaitingOf(t *testing.T) {
 	owned := func(kind string) func(*v1.Pod) {
 		return func(o *v1.Pod) { o.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Controller: ptr.To(true)}} }
@@ -462,6 +478,7 @@ func TestWaitingOf(t *testing.T) {
 		"ended and terminating":             {boundPod(isTerminating, hasSucceeded), false},
 		"ended, terminating and held":       {boundPod(isHeld, isTerminating, hasSucceeded), true},
 		"terminating and held":              {boundPod(isHeld, isTerminating), true},
+		"it stays for years":                {boundPod(tolerates(v1.TaintNodeUnreachable, ptr.To[int64](9e9))), true},
 		"it stays for ever":                 {boundPod(tolerates(v1.TaintNodeUnreachable, nil)), false},
 		"it was deleted since":              {boundPod(tolerates(v1.TaintNodeUnreachable, nil), isTerminating), true},
 		"it stays for some time":            {boundPod(tolerates(v1.TaintNodeUnreachable, limit)), true},
@@ -471,6 +488,9 @@ func TestWaitingOf(t *testing.T) {
 		got, waits := WaitingOf(c.pod)
 		if waits != c.want {
 			t.Errorf("%s: waits %t", name, waits)
+		}
+		if long := strings.HasSuffix(name, "for years"); waits && !got.terminating && got.long != long {
+			t.Errorf("%s: long %t", name, got.long)
 		}
 		if waits && (got.namespace != "ns" || got.labels["app"] != "db" ||
 			got.terminating != (c.pod.DeletionTimestamp != nil)) {

@@ -62,6 +62,8 @@ type Waiting struct {
 	namespace   string
 	labels      map[string]string
 	terminating bool
+	// long: it tolerates the unreachable node for over maxTolerated.
+	long bool
 }
 
 // WaitingOf returns the record of a pod, and false for a pod that does not wait for its node. Such a pod has no claim,
@@ -74,15 +76,21 @@ func WaitingOf(o *v1.Pod) (Waiting, bool) {
 		return Waiting{}, false
 	case !p.UsesVolumes():
 		return Waiting{}, false
-	case !p.Terminating && staysForEver(o):
+	}
+	tolerated := tolerationOf(o)
+	if !p.Terminating && tolerated == math.MaxInt64 {
 		return Waiting{}, false
 	}
-	return Waiting{o.Namespace, o.Labels, p.Terminating}, true
+	return Waiting{o.Namespace, o.Labels, p.Terminating, tolerated > int64(maxTolerated.Seconds())}, true
 }
 
-// staysForEver reports whether a pod tolerates an unreachable node without a limit, by the rules of
-// kube-controller-manager (getMinTolerationTime in pkg/controller/tainteviction).
-func staysForEver(o *v1.Pod) bool {
+// maxTolerated is the longest toleration of an unreachable node for which a policy waits. Its value is a choice.
+// Without a bound, one pod with a toleration of years would keep its node from being fenced, and others' pods held.
+const maxTolerated = time.Hour
+
+// tolerationOf returns the seconds for which a pod tolerates an unreachable node, math.MaxInt64 for no limit and 0 for
+// not at all, by the rules of kube-controller-manager (getMinTolerationTime in pkg/controller/tainteviction).
+func tolerationOf(o *v1.Pod) int64 {
 	taint := v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}
 	limit, tolerates := int64(math.MaxInt64), false
 	for i := range o.Spec.Tolerations {
@@ -95,7 +103,10 @@ func staysForEver(o *v1.Pod) bool {
 			limit = min(limit, *t.TolerationSeconds)
 		}
 	}
-	return tolerates && limit == math.MaxInt64
+	if !tolerates {
+		return 0
+	}
+	return limit
 }
 
 // candidates returns the nodes that a policy may fence, so that the pods that wait for them matter.
@@ -122,7 +133,8 @@ func countPods(ctx context.Context, of podLister, p *v1alpha1.FencePolicy, nodes
 	if err != nil {
 		return fmt.Errorf("namespaceSelector of FencePolicy %q: %w", p.Name, err)
 	}
-	w := worth{of: of, namespaces: selector, selected: map[string]bool{}, budgets: map[string][]budget{}}
+	w := worth{of: of, namespaces: selector, selected: map[string]bool{}, budgets: map[string][]budget{},
+		patient: p.Spec.WaitForTolerations == nil || *p.Spec.WaitForTolerations}
 	for _, n := range nodes {
 		n.Budgeted = p.Spec.BudgetPatience.Duration > 0
 		if err := w.count(ctx, n); err != nil {
@@ -138,6 +150,8 @@ type worth struct {
 	namespaces labels.Selector
 	selected   map[string]bool
 	budgets    map[string][]budget
+	// patient: the policy waits for tolerations, so a pod with a long one does not count until it is terminating.
+	patient bool
 }
 
 func (w worth) count(ctx context.Context, n *fencing.NodeView) error {
@@ -150,7 +164,7 @@ func (w worth) count(ctx context.Context, n *fencing.NodeView) error {
 		if err != nil {
 			return err
 		}
-		if !is {
+		if !is || w.patient && pod.long && !pod.terminating {
 			continue
 		}
 		n.Waiting++

@@ -218,9 +218,9 @@ func TestPolledFencesAreRetriedSoon(t *testing.T) {
 func TestCallReads(t *testing.T) {
 	t.Parallel()
 	w := requested(t, Config{})
-	w.remain = fencing.RemainingFacts{Terminating: []types.UID{"pod"}}
+	w.remain = fencing.RemainingFacts{Held: []fencing.HeldPod{{UID: "pod"}}}
 	ask := fencing.Ask{Node: "a", Action: fencing.ListRemaining}
-	if reply, err := w.Controller.call(t.Context(), ask); err != nil || len(reply.Remaining.Terminating) != 1 {
+	if reply, err := w.Controller.call(t.Context(), ask); err != nil || len(reply.Remaining.Held) != 1 {
 		t.Errorf("%+v, %v", reply, err)
 	}
 	w.fail["list remaining"] = errNoAnswer

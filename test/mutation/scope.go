@@ -95,7 +95,7 @@ var scopes = []scope{
 	{folder: "internal/nodefence", funcs: "Changes.*", statements: true},
 	{folder: "pkg/fencing", files: "cluster.go fence.go policy.go policyfacts.go release.go", statements: true},
 	{folder: "pkg/fencing", files: "policycounts.go", statements: true,
-		funcs: "Selects viewOf countFences candidates countPods worth.* WaitingOf staysForEver budgetOf isBudgeted"},
+		funcs: "Selects viewOf countFences candidates countPods worth.* WaitingOf tolerationOf budgetOf isBudgeted"},
 	{folder: "pkg/fencing", files: "observer.go",
 		funcs: "observer.[^f]* observer.fenceChanged observer.first observer.forget*", statements: true},
 

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -320,7 +319,7 @@ func (f Facts) leavesPods() bool {
 		return true
 	}
 	released := find(&f.Fence.Status, f.Fence.Status.Proof.Attempt).TerminatingPods
-	return slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return !slices.Contains(released, pod) })
+	return slices.ContainsFunc(f.Remaining.Held, func(pod HeldPod) bool { return !slices.Contains(released, pod.UID) })
 }
 
 // release taints a node that does not run, so that Kubernetes deletes its pods and detaches its volumes. A node that is
@@ -347,10 +346,7 @@ func release(f Facts, now time.Time) Decision {
 func leave(f Facts, why Reason, now time.Time) Decision {
 	remains := f.Remaining.All
 	if why == ReasonRebooted {
-		remains = f.Remaining.Leaving
-	}
-	if why == ReasonRebooted && f.keepsPods() {
-		remains.Pods = 0
+		remains = f.Leaving()
 	}
 	if d := f.empties(remains, why, ReasonRemainsOnNode, ReasonAwaitsVolumeList); d.Reason != "" {
 		return d
@@ -380,13 +376,21 @@ func (f Facts) empties(remains Remains, why, remain, awaits Reason) (d Decision)
 	return d
 }
 
-// keepsPods reports whether terminating pods on a rebooted node may wait for the end of the fence, so that the fence
-// must not wait for them. An agent of volumes that has proven nothing may come into force after the boot, and then
-// hinders the unmount of ended pods (hindered in the engine podsafety). A proof of another coverage is no evidence on a
-// Ready node. After a proof of volumes, the reboot ends the obstacle, and locks rely on the wait (fenced in the engine
-// singlenode).
-func (f Facts) keepsPods() bool {
-	return f.Node.Ready == objects.ReadyTrue && !f.Fence.OfVolumes() && f.Fence.MayKeepVolumes()
+// Leaving returns the remains that keep the fence of a rebooted node.
+func (f Facts) Leaving() Remains {
+	remains := f.Remaining.Leaving
+	if f.helpsNoPod() {
+		remains.Pods = 0
+	}
+	return remains
+}
+
+// helpsNoPod reports whether the fence is no evidence for terminating pods on a rebooted node, because its kubelet ends
+// them, and the proof is not one of volumes. The fence then does not wait for them: any tenant can keep a pod
+// terminating, and such pods may wait for the end of the fence (hindered in the engine podsafety). After a proof of
+// volumes, locks rely on the wait (fenced in the engine singlenode).
+func (f Facts) helpsNoPod() bool {
+	return f.Node.Ready == objects.ReadyTrue && !f.Fence.OfVolumes()
 }
 
 // end ends the fence, which is no proof from the first write on. The agents then undo their fences in reverse order,

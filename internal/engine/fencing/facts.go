@@ -78,10 +78,9 @@ type RemainingFacts struct {
 	// PodsOnly reports that VolumeAttachments were not requested, and AttachmentsListed that they are known. If some are
 	// left, the list may be older than Ask.Since, and incomplete.
 	PodsOnly, AttachmentsListed bool
-	// Terminating holds the UIDs of the terminating pods on the node.
-	Terminating []types.UID
-	// Held holds the UIDs of the terminating pods that are held (internal/engine/podsafety).
-	Held []types.UID
+	// Held holds the terminating pods that are held (internal/engine/podsafety). No pod becomes held later, because the
+	// API server adds no finalizer to a terminating object.
+	Held []HeldPod
 	// Unheld counts the terminating pods that are not held, and that use a claim and have not ended.
 	Unheld int
 	// Leaving counts the terminating pods that are held (internal/engine/podsafety), and the terminating
@@ -90,6 +89,12 @@ type RemainingFacts struct {
 	// All counts the pods that are held or that use a claim and have not ended, whether terminating or not, and all
 	// VolumeAttachments.
 	All Remains
+}
+
+// HeldPod identifies a held pod.
+type HeldPod struct {
+	Namespace string
+	UID       types.UID
 }
 
 // Basis is the state of a fence and its node that lists of the remaining objects refer to. In a large cluster, such a
@@ -118,13 +123,10 @@ func (f Facts) listed() bool { return f.Remaining.Read.Order > 0 && f.Remaining.
 
 // AddPod counts a pod of the node.
 func (r *RemainingFacts) AddPod(pod objects.Pod) {
-	if pod.Terminating {
-		r.Terminating = append(r.Terminating, pod.UID)
-	}
 	uses := len(pod.Claims) > 0 && pod.UsesVolumes()
 	switch {
 	case pod.Terminating && pod.Held:
-		r.Held = append(r.Held, pod.UID)
+		r.Held = append(r.Held, HeldPod{pod.Namespace, pod.UID})
 		r.Leaving.Pods++
 	case pod.Terminating && uses:
 		r.Unheld++

@@ -233,14 +233,16 @@ func emptied(f *Facts) { f.Remaining = RemainingFacts{Read: read(4), Attachments
 func heldThere(pods ...types.UID) func(*Facts) {
 	return func(f *Facts) {
 		of := Remains{Pods: len(pods)}
-		f.Remaining = RemainingFacts{Read: read(4), Terminating: pods, Held: pods, Leaving: of, All: of,
-			AttachmentsListed: true}
+		f.Remaining = RemainingFacts{Read: read(4), Leaving: of, All: of, AttachmentsListed: true}
+		for _, pod := range pods {
+			f.Remaining.Held = append(f.Remaining.Held, HeldPod{UID: pod})
+		}
 	}
 }
 
 // unheldThere is a node with one terminating pod that uses a claim and is not held.
 func unheldThere(f *Facts) {
-	f.Remaining = RemainingFacts{Read: read(4), Terminating: []types.UID{"pod"}, Unheld: 1, All: Remains{Pods: 1}}
+	f.Remaining = RemainingFacts{Read: read(4), Unheld: 1, All: Remains{Pods: 1}}
 }
 
 // provenAgo dates the proof back by this much.
@@ -284,7 +286,7 @@ func undo(r *RunFacts)    { r.Of.Undo = true }
 func silence(r *RunFacts) { r.Message = "" }
 
 func TestRemainingFacts(t *testing.T) {
-	used := objects.Pod{UID: "pod", Node: "node-1", Claims: []string{"data"}}
+	used := objects.Pod{Namespace: "ns", UID: "pod", Node: "node-1", Claims: []string{"data"}}
 	pod := func(alter ...func(*objects.Pod)) objects.Pod {
 		p := used
 		for _, a := range alter {
@@ -296,7 +298,7 @@ func TestRemainingFacts(t *testing.T) {
 	leaves := func(p *objects.Pod) { p.Terminating = true }
 	claimless := func(p *objects.Pod) { p.Claims = nil }
 	ended := func(p *objects.Pod) { p.Final, p.Succeeded, p.Reported = true, true, true }
-	uids, one := []types.UID{"pod"}, Remains{Pods: 1}
+	one := Remains{Pods: 1}
 	for name, c := range map[string]struct {
 		pod  objects.Pod
 		want RemainingFacts
@@ -307,11 +309,11 @@ func TestRemainingFacts(t *testing.T) {
 		"held":                        {pod(held), RemainingFacts{All: one}},
 		"ended, held":                 {pod(held, ended), RemainingFacts{All: one}},
 		"one without a claim, held":   {pod(held, claimless), RemainingFacts{All: one}},
-		"terminating":                 {pod(leaves), RemainingFacts{Terminating: uids, Unheld: 1, All: one}},
-		"terminating, ended":          {pod(leaves, ended), RemainingFacts{Terminating: uids}},
-		"terminating without a claim": {pod(leaves, claimless), RemainingFacts{Terminating: uids}},
+		"terminating":                 {pod(leaves), RemainingFacts{Unheld: 1, All: one}},
+		"terminating, ended":          {pod(leaves, ended), RemainingFacts{}},
+		"terminating without a claim": {pod(leaves, claimless), RemainingFacts{}},
 		"held and terminating": {pod(held, leaves),
-			RemainingFacts{Terminating: uids, Held: uids, Leaving: one, All: one}},
+			RemainingFacts{Held: []HeldPod{{"ns", "pod"}}, Leaving: one, All: one}},
 	} {
 		var got RemainingFacts
 		if got.AddPod(c.pod); !reflect.DeepEqual(got, c.want) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -71,7 +70,7 @@ func everyNode(visit func(with Facts)) {
 	lefts := []RemainingFacts{{}, {Leaving: Remains{Pods: 1}, All: Remains{Pods: 1}},
 		{Leaving: Remains{VolumeAttachments: 1}, All: Remains{VolumeAttachments: 1}}, {All: Remains{Pods: 1}},
 		{All: Remains{VolumeAttachments: 1}},
-		{Held: []types.UID{"pod", "later"}, Leaving: Remains{Pods: 2}, All: Remains{Pods: 2}},
+		{Held: []HeldPod{{UID: "pod"}, {UID: "later"}}, Leaving: Remains{Pods: 2}, All: Remains{Pods: 2}},
 		{Unheld: 1, All: Remains{Pods: 1}}, {Basis: Basis{Attempt: 15}}}
 	for i := range lefts {
 		lefts[i].AttachmentsListed = true
@@ -347,7 +346,7 @@ func mayLeave(f Facts) string {
 		return ""
 	case !nodeRead(f) || !knowsVolumes(f):
 		return "the read is outdated"
-	case wasRebooted(f) && (left.Leaving == Remains{} || mayHinder(f) && left.Leaving.VolumeAttachments == 0):
+	case wasRebooted(f) && (left.Leaving == Remains{} || isNoEvidence(f) && left.Leaving.VolumeAttachments == 0):
 		return ""
 	case left.All != Remains{}:
 		return "something remains on the node"

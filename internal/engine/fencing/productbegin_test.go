@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -66,7 +65,7 @@ func knowsVolumes(f Facts) bool {
 // held that an agent can release, or while a person confirms.
 func mayGoOn(f Facts) bool {
 	p := f.Fence.Status.Proof
-	left := slices.ContainsFunc(f.Remaining.Held, func(pod types.UID) bool { return pod != "pod" }) ||
+	left := slices.ContainsFunc(f.Remaining.Held, func(pod HeldPod) bool { return pod.UID != "pod" }) ||
 		f.Remaining.Unheld > 0 && slices.ContainsFunc(f.Fence.Spec.Agents, func(a v1alpha1.Agent) bool {
 			return a.Name == power
 		})
@@ -75,13 +74,10 @@ func mayGoOn(f Facts) bool {
 		knowsPods(f) && (word(f) || left && now().Sub(p.ProvenAt.Time) >= 10*time.Minute)
 }
 
-// mayHinder reports whether pods of a Ready node may wait for the end of the fence: an agent of volumes is not undone,
-// and the proof, which is not of volumes, is no evidence there.
-func mayHinder(f Facts) bool {
-	return f.Node.Ready == objects.ReadyTrue && f.Fence.Status.Proof.Covers != v1alpha1.CoversVolumes &&
-		slices.ContainsFunc(f.Fence.Status.Attempts, func(a v1alpha1.Attempt) bool {
-			return a.UndoneAt == nil && (a.Agent == storage || a.Agent == storage2)
-		})
+// isNoEvidence reports whether the proof, which is not of volumes, shows nothing about pods of a Ready node: any tenant
+// can keep such a pod terminating.
+func isNoEvidence(f Facts) bool {
+	return f.Node.Ready == objects.ReadyTrue && f.Fence.Status.Proof.Covers != v1alpha1.CoversVolumes
 }
 
 // vacated reports whether the fence no longer counts against limits.

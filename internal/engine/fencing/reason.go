@@ -55,8 +55,9 @@ var (
 		"The node is fenced, and its condition Ready is not False or Unknown yet: it is not tainted before.")
 	ReasonNodeDeleted = table.Warning("NodeDeleted",
 		"The node is fenced, and its Node was deleted. An agent has something to undo, so the fence stays until it is "+
-			"ended: kubectl reclaim unfence, with --abandon if the machine is gone. Once nothing remains on the node, it does "+
-			"not count against the limits of policies.")
+			"ended: kubectl reclaim unfence, with --abandon only if an agent needs the machine to undo its work. A "+
+			"NetworkFence does not, and its addresses would stay blocked for later nodes. Once nothing remains on the node, "+
+			"it does not count against the limits of policies.")
 	ReasonNodeRuns = table.Warning("NodeRuns",
 		"The node has renewed its Lease since the proof that it is fenced, with an unchanged boot ID.")
 	ReasonContradicted = table.Warning("ProofContradicted",
@@ -92,7 +93,7 @@ var (
 var (
 	ReasonNodeReady = table.Normal("NodeReady", "The node came back by itself before it was fenced.")
 	ReasonNodeGone  = table.Normal("NodeGone", "The Node was deleted, and the fence had nothing to undo or has undone it.")
-	ReasonRebooted  = table.Normal("NodeRebooted", "The node was rebooted, and nothing from before is left on it.")
+	ReasonRebooted  = table.Normal("NodeRebooted", "The node was rebooted, and nothing from before needs the fence.")
 	ReasonEnded     = table.Normal("EndedByRequest", "The fence was ended by request.")
 	ReasonReturned  = table.Silent("Returned", "The fence has ended.")
 )

@@ -146,7 +146,7 @@ func TestAgentIsReadAgainAfterRecordOfItsObject(t *testing.T) {
 
 // The terminating pods are recorded before an agent is started.
 func TestSessionRecordsAttempt(t *testing.T) {
-	left := reply(func(r *Reply) { r.Remaining.Terminating = []types.UID{"pod"} })
+	left := reply(func(r *Reply) { r.Remaining.Held = []HeldPod{{UID: "pod"}} })
 	s, asked := play(t, NewTracker(), facts(unread), now(), answer{ReadFence, fenceIs(), 0}, answer{ReadNode, nodeIs(), 0},
 		answer{ListRemaining, left, 0}, answer{WriteStatus, reply(), 0})
 	if !asked[2].PodsOnly || !s.Facts.Remaining.PodsOnly {

@@ -1,12 +1,14 @@
 package fencing
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -29,10 +31,9 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 	if n := len(s.Attempts); n > 0 {
 		number = s.Attempts[n-1].Number + 1
 	}
-	pods := f.Remaining.Terminating
 	s.Attempts = append(s.Attempts, v1alpha1.Attempt{Number: number, Agent: agent, StartedAt: metav1.NewTime(now),
 		BootID: f.Node.BootID, MachineID: f.Node.Machine.MachineID, SystemUUID: f.Node.Machine.SystemUUID,
-		TerminatingPods: slices.Clone(pods[:min(len(pods), maxPods)]),
+		TerminatingPods: share(f.Remaining.Held, maxPods),
 		ObjectSeen: slices.ContainsFunc(s.Attempts, func(a v1alpha1.Attempt) bool {
 			return a.Agent == agent && a.ObjectSeen // the earlier attempt may be dropped
 		})})
@@ -46,6 +47,24 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 	if s.Proof == nil {
 		set(s, now, v1alpha1.ConditionFenced, false, ReasonFencing)
 	}
+}
+
+// share returns up to so many of the pods, by turns from each namespace, so that the pods of one tenant leave places
+// for those of others.
+func share(pods []HeldPod, places int) (all []types.UID) {
+	of := map[string][]types.UID{}
+	for _, pod := range pods {
+		of[pod.Namespace] = append(of[pod.Namespace], pod.UID)
+	}
+	names := slices.Sorted(maps.Keys(of))
+	for turn := 0; len(all) < min(len(pods), places); turn++ {
+		for _, name := range names {
+			if turn < len(of[name]) && len(all) < places {
+				all = append(all, of[name][turn])
+			}
+		}
+	}
+	return all
 }
 
 // repeated reports whether the same agent has a later attempt, whose undo covers this one too. maxAttempts exceeds the

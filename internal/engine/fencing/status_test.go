@@ -39,7 +39,7 @@ func is(s *v1alpha1.NodeFenceStatus, kind string) bool {
 func TestAttemptRecordsNodeState(t *testing.T) {
 	f := facts(agents(power, bmc), down(func(n *objects.Node) { n.BootID = "boot1" }), emptied,
 		attempted(power, v1alpha1.ResultFailed))
-	f.Remaining.Terminating = []types.UID{"a", "b"}
+	f.Remaining.Held = []HeldPod{{UID: "a"}, {UID: "b"}}
 	s := written(t, f)
 	a := last(s)
 	if a.Number != 2 || a.Agent != bmc || a.BootID != "boot1" || !a.StartedAt.Time.Equal(now()) || a.EndedAt != nil ||
@@ -51,9 +51,13 @@ func TestAttemptRecordsNodeState(t *testing.T) {
 	if c == nil || c.Reason != string(ReasonFencing) {
 		t.Errorf("%+v", s.Conditions)
 	}
-	f.Fence.Status.Attempts, f.Remaining.Terminating = nil, make([]types.UID, maxPods+1)
-	if a := last(written(t, f)); a.Number != 1 || a.Agent != power || len(a.TerminatingPods) != maxPods {
+	f.Fence.Status.Attempts, f.Remaining.Held = nil, append(make([]HeldPod, maxPods+1), HeldPod{"other", "c"})
+	a = last(written(t, f))
+	if a.Number != 1 || a.Agent != power || len(a.TerminatingPods) != maxPods {
 		t.Errorf("attempt %d of %s with %d pods", a.Number, a.Agent, len(a.TerminatingPods))
+	}
+	if !slices.Contains(a.TerminatingPods, "c") {
+		t.Error("the pods of one namespace have all places")
 	}
 }
 

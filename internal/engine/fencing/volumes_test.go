@@ -54,11 +54,12 @@ func TestPodsWaitForEndOfUnprovenAgentOfVolumes(t *testing.T) {
 		"volumes were not listed": {facts(two, back, heldThere("later"), podsOnly), ListRemaining, ReasonRebooted, 0},
 		"a volume is attached": waits(facts(two, back, remaining(Remains{VolumeAttachments: 1},
 			Remains{VolumeAttachments: 1}))),
-		"the node is not Ready":         waits(facts(two, down(rebooted), renewedFor(0), heldThere("later"))),
-		"no agent of volumes was tried": waits(facts(agents(medik8s, storage), proved(medik8s), back, heldThere("later"))),
+		"the node is not Ready": waits(facts(two, down(rebooted), renewedFor(0), heldThere("later"))),
+		"no agent of volumes was tried": {facts(agents(medik8s, storage), proved(medik8s), back, heldThere("later")),
+			WriteStatus, ReasonUnfencing, 0},
 		"another agent has proven volumes": waits(facts(agents(storage, storage2), proved(storage),
 			attempted(storage2, v1alpha1.ResultTimedOut), back, heldThere("later"))),
-		"pods alone were listed, and keep the fence": waits(facts(agents(medik8s), proved(medik8s), back,
+		"pods alone were listed, and keep the fence": waits(facts(agents(storage), proved(storage), back,
 			heldThere("later"), podsOnly)),
 	})
 	if d := Decide(facts(two, back, heldThere("later"), podsOnly), now()); d.PodsOnly {

@@ -44,7 +44,7 @@ func waitsFor(f fencing.Facts, d fencing.Decision, now time.Time) string {
 		return "the next try of all agents" + within(d.After)
 	case fencing.ReasonRemainsOnNode:
 		if f.Back() {
-			return leaving(f.Remaining.Leaving)
+			return leaving(f.Leaving())
 		}
 		return remaining(f.Remaining.All)
 	case fencing.ReasonUnfencing, fencing.ReasonUnfenceFailed:

@@ -259,11 +259,11 @@ func endsWords(fence *v1alpha1.NodeFence) string {
 	case fencing.FenceOf(fence).Ending():
 		return "now: the NodeFence is being deleted"
 	case fence.DeletionTimestamp != nil:
-		return "when the node has booted again, and nothing from before remains on it: the NodeFence is being deleted"
+		return "when the node has booted again, and nothing from before needs it: the NodeFence is being deleted"
 	case fence.Spec.Unfence == v1alpha1.UnfenceWhenReleased:
 		return "the agents undo it when nothing from before remains on the node, and it ends when the node has booted again"
 	}
-	return "when the node has booted again, and nothing from before remains on it"
+	return "when the node has booted again, and nothing from before needs it"
 }
 
 func tried(fence *v1alpha1.NodeFence, agent string) bool {

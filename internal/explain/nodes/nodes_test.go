@@ -100,7 +100,7 @@ func TestExplainFence(t *testing.T) {
 			fence.Finalizers, fence.CreationTimestamp = nil, ago(2*time.Minute)
 		}, []string{"Its fence is Requested (Requested): The node is to be fenced.", "Fence        Requested",
 			`Asked for    2m ago by kubectl-reclaim: "kernel hangs"`,
-			"Ends         when the node has booted again, and nothing from before remains on it",
+			"Ends         when the node has booted again, and nothing from before needs it",
 			"Agent        ipmi (Job of PodTemplate ops/power-off, covers UntilUnfenced), not tried yet",
 			"Decision     AddFinalizer, Requested (by volume-guard, controller node-fencing)", "Waits for    volume-guard",
 			"This fence has not been started", "!To have it fenced"}},
@@ -176,7 +176,7 @@ func TestExplainFence(t *testing.T) {
 		"its fence of volumes was deleted": {func(f *Facts) {
 			fence := f.shut()
 			fence.DeletionTimestamp = ptr.To(ago(time.Second))
-		}, []string{"(NeedsReboot)", "Ends         when the node has booted again, and nothing from before remains on it: ",
+		}, []string{"(NeedsReboot)", "Ends         when the node has booted again, and nothing from before needs it: ",
 			"Waits for    the node to be rebooted", "Reboot the node, which ends the fence", "!now: the NodeFence"}},
 		"a reboot came too late for a pod": {func(f *Facts) { prove(f.fenced(rebootAgent()), rebootAgent()) }, []string{
 			"NodeFenced: The node was rebooted before the pod was deleted"}},

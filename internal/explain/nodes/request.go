@@ -262,7 +262,8 @@ func CheckUnfence(f Facts, to v1alpha1.Unfence) (p Plan, err error) {
 		switch undoes := fencing.FenceOf(fence).Undoes(); {
 		case len(undoes) == 0:
 		case to == v1alpha1.UnfenceAbandon:
-			p.cost("volume-guard does not undo the work of %s: the node may stay off or cut off until you undo it.",
+			p.cost("volume-guard does not undo the work of %s: the node, or a later one with its address, may stay off or cut "+
+				"off until you undo it.",
 				agentNames(undoes))
 		default:
 			p.effect("The fence is undone by %s, also where an attempt had no proof.", agentNames(undoes))

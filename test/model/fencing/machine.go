@@ -412,7 +412,7 @@ func remaining(s *work) (f fencing.RemainingFacts) {
 	for slot := range maxPods {
 		bit := uint8(1) << slot
 		if s.terminating&bit != 0 {
-			f.Terminating, f.Held = append(f.Terminating, podUID(slot)), append(f.Held, podUID(slot))
+			f.Held = append(f.Held, fencing.HeldPod{UID: podUID(slot)})
 			f.Leaving.Pods++
 		}
 		if s.remains&bit != 0 {

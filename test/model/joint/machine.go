@@ -143,8 +143,8 @@ func (c *transition) remaining() (f fencing.RemainingFacts) {
 		if p.UID == "" || at.node != nodeA {
 			continue
 		}
-		if p.Terminating {
-			f.Terminating = append(f.Terminating, p.UID)
+		if p.Held && p.Terminating {
+			f.Held = append(f.Held, fencing.HeldPod{UID: p.UID})
 		}
 		if p.Held && p.Terminating && c.Without != TheList {
 			f.Leaving.Pods++

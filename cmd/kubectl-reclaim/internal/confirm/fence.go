@@ -228,7 +228,7 @@ func unfenceCommand(s *cli.Plugin) *cobra.Command {
 		Use:   "unfence NODE [--when-released | --abandon]",
 		Short: "End the fence of a node",
 		Long: `Ends the fence of a node (spec.unfence of its NodeFence). A fence ends by itself when the node has booted again and
-nothing from before remains on it. This command is for a node without evidence of that, and for agents that keep a node
+nothing from before needs it. This command is for a node without evidence of that, and for agents that keep a node
 off.
 
 Without flags, the proof ends at once, the agents undo their work, and then the taint is removed.
@@ -251,7 +251,8 @@ The command shows the possible damage, and asks you to type the name of the node
 	o.flags(cmd)
 	cmd.Flags().BoolVar(&o.whenReleased, "when-released", false,
 		"Have the agents undo the fence when nothing from before remains on the node.")
-	cmd.Flags().BoolVar(&o.abandon, "abandon", false, "Have the agents undo nothing: you have, or the machine is gone.")
+	cmd.Flags().BoolVar(&o.abandon, "abandon", false, "Have the agents undo nothing: you have, or they cannot "+
+		"because the machine is gone. The addresses of a NetworkFence stay blocked, also for a later node.")
 	cmd.MarkFlagsMutuallyExclusive("when-released", "abandon")
 	return cmd
 }

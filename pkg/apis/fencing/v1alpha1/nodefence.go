@@ -78,7 +78,7 @@ type NodeFenceSpec struct {
 	ConfirmationUID types.UID `json:"confirmationUID,omitempty"`
 
 	// unfence is the condition that ends the fence. WhenReturned (default): the node was rebooted after the proof, and
-	// nothing from before remains on it. WhenReleased: the agents undo the fence earlier, when no pod with a claim and no
+	// nothing from before needs the fence. WhenReleased: the agents undo the fence earlier, when no pod with a claim and no
 	// VolumeAttachment remains on the node; only for a proof that covers UntilUnfenced. Now: at once, at the request of a
 	// person. Abandon: at once, and the agents undo nothing, because a person has done it.
 	// +optional
@@ -203,8 +203,9 @@ type Attempt struct {
 	MachineID string `json:"machineID,omitempty"`
 	// +optional
 	SystemUUID string `json:"systemUUID,omitempty"`
-	// terminatingPods are the UIDs of pods on the node that were terminating before the agent was started: a reboot ends
-	// their processes, and the kubelet does not start them again. At most 1024 are recorded, and all other pods stay held.
+	// terminatingPods are the UIDs of held pods on the node that were terminating before the agent was started: a reboot
+	// ends their processes, and the kubelet does not start them again. At most 1024 are recorded, by turns from each
+	// namespace, and all other pods stay held.
 	// An attempt that has ended without a proof has none.
 	// +optional
 	// +listType=set
