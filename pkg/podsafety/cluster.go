@@ -279,7 +279,7 @@ func (l volumeLock) unstructured() *unstructured.Unstructured {
 	for volume, by := range l.volumes {
 		volumes[volume] = map[string]any{"namespace": by.namespace, "pod": by.name, "uid": string(by.uid)}
 	}
-	metadata := map[string]any{"name": l.node}
+	metadata := map[string]any{"name": l.node, "labels": map[string]any{kube.NoBackup: "true"}}
 	if l.object != "" {
 		metadata["uid"], metadata["resourceVersion"] = string(l.object), l.version
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
@@ -239,7 +240,7 @@ func TestLockNamesPodsByVolume(t *testing.T) {
 	want := volumeLock{node: "a", object: "lock-of-a", version: "1",
 		volumes: map[string]holder{"pv-data": {"ns", "db", "uid"}, "pv-logs": {"other", "web.1", "uid-2"}}}
 	metadata, _, _ := unstructured.NestedMap(volumeLock{node: "a"}.unstructured().Object, "metadata")
-	if !maps.Equal(metadata, map[string]any{"name": "a"}) {
+	if !reflect.DeepEqual(metadata, map[string]any{"name": "a", "labels": map[string]any{kube.NoBackup: "true"}}) {
 		t.Errorf("a new object has metadata %v", metadata)
 	}
 	o := want.unstructured()

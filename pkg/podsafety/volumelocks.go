@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 )
 
 // volumeLock is the VolumeLock of a node, whose volumes no other node can attach
@@ -228,6 +229,10 @@ func (c *Controller) lockVolumes(ctx context.Context, node string) error {
 		maps.Copy(left, volumes)
 		volumes = left
 	}
+	if refused := admit(before.volumes, volumes); refused > 0 {
+		errs = append(errs, fmt.Errorf("the VolumeLock of node %q has no room for %s of namespaces that have the most in it",
+			node, plural.Count(refused, "volume")))
+	}
 	if err := c.volumeLocks.set(ctx, before, volumes); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
@@ -243,6 +248,33 @@ func (c *Controller) lockVolumes(ctx context.Context, node string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// maxLockBytes bounds the JSON of a VolumeLock. The API server refuses an object of more than 1.5 MiB, the default of
+// etcd, and then no volume of the node would be locked.
+const maxLockBytes = 1 << 20
+
+// admit drops from the volumes of a lock those for which it has no room, and returns their number. Volumes that were
+// locked before stay. A namespace may have as much of the lock as stays free, so it leaves room for others.
+func admit(before, volumes map[string]holder) (refused int) {
+	room, used := maxLockBytes, map[string]int{}
+	for _, was := range []bool{true, false} {
+		for _, volume := range slices.Sorted(maps.Keys(volumes)) {
+			by := volumes[volume]
+			if _, locked := before[volume]; locked != was {
+				continue
+			}
+			const names = len(`"":{"namespace":"","pod":"","uid":""},`)
+			n := names + len(volume) + len(by.namespace) + len(by.name) + len(by.uid)
+			if !was && used[by.namespace]+n > room-n {
+				delete(volumes, volume)
+				refused++
+				continue
+			}
+			room, used[by.namespace] = room-n, used[by.namespace]+n
+		}
+	}
+	return refused
 }
 
 // lockFacts returns the facts about a node, and about a pod unless it is nil, from the watches.
