@@ -1,6 +1,9 @@
 package statefulset
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,21 +72,22 @@ func (d *deletedSets) forget(s *statefulset.Set) {
 	}
 }
 
-// makeRoom drops expired sets and, at the limit, the oldest one.
+// makeRoom drops expired sets and, at the limit, the oldest one of the namespace that has the most.
 func (d *deletedSets) makeRoom(now time.Time) {
-	var oldest types.NamespacedName
-	first := now
-	for key, set := range d.last {
-		switch {
-		case now.Sub(set.at) >= rememberFor:
-			delete(d.last, key)
-		case !set.at.After(first):
-			oldest, first = key, set.at
-		}
+	maps.DeleteFunc(d.last, func(_ types.NamespacedName, set deletedSet) bool { return now.Sub(set.at) >= rememberFor })
+	if len(d.last) < rememberMax {
+		return
 	}
-	if len(d.last) >= rememberMax {
-		delete(d.last, oldest)
+	of := map[string][]types.NamespacedName{}
+	for key := range d.last {
+		of[key.Namespace] = append(of[key.Namespace], key)
 	}
+	most := slices.MaxFunc(slices.Collect(maps.Values(of)), func(a, b []types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(b[0].Namespace, a[0].Namespace))
+	})
+	delete(d.last, slices.MinFunc(most, func(a, b types.NamespacedName) int {
+		return cmp.Or(d.last[a].at.Compare(d.last[b].at), cmp.Compare(a.Name, b.Name))
+	}))
 }
 
 // of returns the last deleted set that gave claims a base.

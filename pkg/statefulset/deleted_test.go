@@ -231,6 +231,24 @@ func TestMemoryOfDeletedSetsIsBounded(t *testing.T) {
 	}
 }
 
+// The sets of one namespace do not displace those of others.
+func TestDeletedSetsOfNamespacesHaveShares(t *testing.T) {
+	start := time.Unix(1000, 0)
+	d := newDeletedSets()
+	end := func(namespace string, n int) {
+		s := statefulset.Set{Namespace: namespace, Name: fmt.Sprintf("db%d", n), UID: "u", Templates: []string{"data"},
+			Policy: statefulset.Policy{WhenDeleted: statefulset.Delete}}
+		d.add(s, true, start.Add(time.Duration(n)*time.Second))
+	}
+	end("quiet", 0)
+	for n := range rememberMax + 10 {
+		end("busy", n)
+	}
+	if _, found := d.of("quiet", "data-db0", start); !found || len(d.last) != rememberMax {
+		t.Errorf("the set of the other namespace is remembered: %t; %d in all", found, len(d.last))
+	}
+}
+
 // The record of a set ends, even if the watch missed the end of the set.
 func TestMissedEndOfSet(t *testing.T) {
 	w := leaving(t)
