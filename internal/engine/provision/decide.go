@@ -80,7 +80,7 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	case !f.Confirmed:
 		return step(ConfirmEntry, ReasonFinish)
 	case r.Volume == VolumeMade && r.Unfit:
-		return discard(f, now)
+		return discard(f, now, quiet)
 	case r.Volume == VolumeMade:
 		return store(f, now, quiet)
 	case r.nothingMade():
@@ -151,10 +151,20 @@ func store(f Facts, now time.Time, quiet time.Duration) Decision {
 }
 
 // discard handles a volume that differs from the request and gets no PersistentVolume. It is kept while another
-// PersistentVolume names it, or another claim may have the same volume name.
-func discard(f Facts, now time.Time) Decision {
+// PersistentVolume names it, or another claim may have the same volume name. The PersistentVolume with its name settles
+// the entry as in store: an earlier process may have stored it, and the driver may answer a repeated call incompletely.
+func discard(f Facts, now time.Time, quiet time.Duration) Decision {
+	handle := f.Record.Handle
 	switch {
-	case f.Shared || f.PV.Names(f.Record.Handle) || f.mayBeStored() || !f.Claim.namedAlone():
+	case f.mayBeStored() || f.Apart.Names(handle):
+		return timed(ReasonHasAnother)
+	case f.PV.Names(handle) && !f.Record.Quiet(now, quiet):
+		return timed(ReasonNotQuiet)
+	case f.PV.Names(handle) && f.PV.Fresh(now):
+		return step(CloseEntry, ReasonStored)
+	case f.PV.Names(handle):
+		return step(ReadPV, ReasonFinish)
+	case f.Shared || !f.Claim.namedAlone():
 		return timed(ReasonHasAnother)
 	case !f.Record.Discarding:
 		return step(MarkDiscarding, ReasonDiscard)

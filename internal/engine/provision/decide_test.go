@@ -105,9 +105,14 @@ func TestDecide(t *testing.T) {
 		"and a live read found none": {made(unfit, discarding, absent), DeleteVolume, ReasonDiscard},
 		"and that was long ago": {made(unfit, discarding,
 			func(f *Facts) { f.PV = PV{Known: true, Read: now.Add(-time.Hour)} }), ReadPV, ReasonDiscard},
-		"a PV names an unfit volume": {made(unfit, discarding, live), Wait, ReasonHasAnother},
+		"a PV names an unfit volume":        {made(unfit, discarding, live), CloseEntry, ReasonStored},
+		"a PV names it, and calls may come": {made(unfit, discarding, live, loud), Wait, ReasonNotQuiet},
+		"only a cache shows that a PV does": {made(unfit, discarding, cached), ReadPV, ReasonFinish},
+		"a PV that was stored apart names it": {made(unfit, discarding, absent, func(f *Facts) {
+			f.Apart = PV{Known: true, Exists: true, OfDriver: true, Handle: f.Record.Handle, Read: now}
+		}), Wait, ReasonHasAnother},
 		"a PV names it in another case": {made(unfit, discarding, live,
-			func(f *Facts) { f.PV.Handle = "VOL-1" }), Wait, ReasonHasAnother},
+			func(f *Facts) { f.PV.Handle = "VOL-1" }), CloseEntry, ReasonStored},
 		"the claim's PV may name it in another form": {made(unfit, discarding, live, migrated), Wait, ReasonHasAnother},
 		"another claim's PV has the name": {made(unfit, discarding, live, migrated,
 			func(f *Facts) { f.PV.OfClaim = false }), DeleteVolume, ReasonDiscard},
@@ -219,19 +224,19 @@ func TestEachWaitEnds(t *testing.T) {
 		facts       Facts
 		timed, done bool
 	}{
-		"another replica leads":        {waiting(func(f *Facts) { f.MayAct = false }), false, false},
-		"a write is on its way":        {begun(func(f *Facts) { f.Log = LogChanging }), false, false},
-		"no class, or no node":         {waiting(func(f *Facts) { f.Wanted = false }), false, false},
-		"another driver's claim":       {waiting(func(f *Facts) { f.Claim.Ours = false }), false, true},
-		"a claim that needs no volume": {waiting(gone), false, true},
-		"its PV is stored":             {waiting(cached), false, true},
-		"another node is selected":     {waiting(func(f *Facts) { f.Claim.Node = NodeElsewhere }), false, true},
-		"the name is taken":            {made(live, func(f *Facts) { f.PV.Handle = "vol-0" }), true, false},
-		"the entry is another claim's": {waiting(func(f *Facts) { f.Log = LogOthers }), true, false},
-		"the log is full":              {waiting(func(f *Facts) { f.Log = LogFull }), true, false},
-		"calls may come":               {made(live, loud), true, false},
-		"deleted, and calls may come":  {begun(discarding, loud), true, false},
-		"a PV names an unfit volume":   {made(unfit, live), true, false},
+		"another replica leads":            {waiting(func(f *Facts) { f.MayAct = false }), false, false},
+		"a write is on its way":            {begun(func(f *Facts) { f.Log = LogChanging }), false, false},
+		"no class, or no node":             {waiting(func(f *Facts) { f.Wanted = false }), false, false},
+		"another driver's claim":           {waiting(func(f *Facts) { f.Claim.Ours = false }), false, true},
+		"a claim that needs no volume":     {waiting(gone), false, true},
+		"its PV is stored":                 {waiting(cached), false, true},
+		"another node is selected":         {waiting(func(f *Facts) { f.Claim.Node = NodeElsewhere }), false, true},
+		"the name is taken":                {made(live, func(f *Facts) { f.PV.Handle = "vol-0" }), true, false},
+		"the entry is another claim's":     {waiting(func(f *Facts) { f.Log = LogOthers }), true, false},
+		"the log is full":                  {waiting(func(f *Facts) { f.Log = LogFull }), true, false},
+		"calls may come":                   {made(live, loud), true, false},
+		"deleted, and calls may come":      {begun(discarding, loud), true, false},
+		"another PV names an unfit volume": {made(unfit, absent, func(f *Facts) { f.Shared = true }), true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := Decide(tc.facts, now, quiet); d.Action != Wait || d.Timed != tc.timed || d.Done != tc.done {

@@ -207,7 +207,7 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 			wrong = "without mark or live read"
 		}
 	case CloseEntry:
-		stored := isMade && !r.Unfit && calm && (isNamed(f.PV) || isNamed(f.Apart))
+		stored := isMade && calm && (isNamed(f.PV) || !r.Unfit && isNamed(f.Apart))
 		nothing := !isMade && (settled || !sent && !f.Claim.needsVolume())
 		if !stored && !nothing {
 			wrong = "neither stored nor settled nor never sent"

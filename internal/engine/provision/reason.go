@@ -68,10 +68,11 @@ var (
 	ReasonNameTaken = table.Warning("PersistentVolumeNameTaken",
 		"The name of this claim's PersistentVolume belongs to another claim, to a PersistentVolume that is terminating or "+
 			"on another node, or to another volume. Provisioning continues when the name is free. Delete the claim if "+
-			"its own PersistentVolume is the one that is terminating (TerminatingUnbound).")
+			"its own PersistentVolume is the one that is terminating (TerminatingUnbound). `kubectl reclaim settle` ends the "+
+			"tries for a volume in flight.")
 	ReasonHasAnother = table.Warning("VolumeHasPersistentVolume",
 		"The driver returned a volume that differs from the request, and another PersistentVolume or claim may own it. The "+
-			"volume is kept.")
+			"volume is kept. `kubectl reclaim settle` ends the tries, and csi-reclaimer then asks the driver again.")
 )
 
 // Reasons that only the call of a step can find.
