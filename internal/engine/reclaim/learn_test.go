@@ -107,7 +107,7 @@ func TestReadOfChangedPVIsRepeated(t *testing.T) {
 	}
 }
 
-// The volume of a PV that is gone is shared if a live list has PVs with other UIDs that name it.
+// The volume of a PV that is gone is shared if a live list has PVs that name it.
 func TestPVsListedFindsSharedVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*volume.PV)
@@ -115,7 +115,7 @@ func TestPVsListedFindsSharedVolume(t *testing.T) {
 	}{
 		"another PV of the volume":            {func(*volume.PV) {}, true},
 		"another PV, the handle in capitals":  {handle("VOL-1"), true},
-		"the PV itself":                       {uidIs(released().PV.UID), false},
+		"the PV itself, restored with etcd":   {uidIs(released().PV.UID), true},
 		"another volume":                      {handle("vol-2"), false},
 		"a volume of that name of a stranger": {ofDriver("other"), false},
 	} {

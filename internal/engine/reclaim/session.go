@@ -328,11 +328,11 @@ func sameSecret(a, b volume.PV) bool {
 	return a.SecretKnown == b.SecretKnown && a.DeletionSecret == b.DeletionSecret && a.StorageClass == b.StorageClass
 }
 
-// pvsListed records whether another PV names the volume.
+// pvsListed records whether a PV names the volume of a PV that is gone. The PV itself counts, too: a restore of etcd
+// brings it back with its UID.
 func (s *Session) pvsListed(reply Reply) {
-	pv := s.Ask.PV
-	for _, other := range reply.PVs {
-		if sameVolume(other, pv) && other.UID != pv.UID {
+	for _, found := range reply.PVs {
+		if sameVolume(found, s.Ask.PV) {
 			s.Facts.End.Shared = true
 		}
 	}
