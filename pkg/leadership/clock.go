@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/boottime"
@@ -18,8 +19,8 @@ import (
 type Clock struct {
 	// now is boottime.Now, except in tests.
 	now func() time.Duration
-	// lost is closed when another holder was seen during this replica's term.
-	lost chan struct{}
+	// lost is closed when another holder was seen during this replica's term, and back when the Lease went back.
+	lost, back chan struct{}
 
 	mu sync.Mutex
 	// held is true if a request of this replica took the Lease and did not give it up since.
@@ -29,13 +30,15 @@ type Clock struct {
 	// other is the holder that was seen during this replica's term, if seen is set.
 	seen  bool
 	other string
+	// last is the state of the Lease in the last answer, nil if there is none or the Lease did not exist.
+	last *resourcelock.LeaderElectionRecord
 }
 
 // NewClock returns the Clock of a replica that does not lead yet, for one election.
 func NewClock() *Clock { return newClock(boottime.Now) }
 
 func newClock(now func() time.Duration) *Clock {
-	return &Clock{now: now, lost: make(chan struct{})}
+	return &Clock{now: now, lost: make(chan struct{}), back: make(chan struct{})}
 }
 
 // Left returns how long this replica may act without another renewal: the Lease's duration, less the time since the
@@ -55,15 +58,33 @@ func (c *Clock) Left() time.Duration {
 }
 
 // Lost returns a channel that is closed once the API server names another holder, or none, after this replica has
-// taken the Lease and before it gave it up.
+// taken the Lease and before it gave it up, or that the Lease went back in that time.
 func (c *Clock) Lost() <-chan struct{} { return c.lost }
+
+// Back returns a channel that is closed once the Lease goes back to an earlier state, as after a restore of etcd: the
+// watch caches of the process may then be ahead of the cluster, and miss changes. A replica that waits for the Lease
+// should end, too. A state that another replica has written since hides the earlier one.
+func (c *Clock) Back() <-chan struct{} { return c.back }
+
+// wentBack reports whether the Lease went back.
+func (c *Clock) wentBack() bool {
+	select {
+	case <-c.back:
+		return true
+	default:
+		return false
+	}
+}
 
 // String describes the Lease for a log or an error: how long ago the last renewal was requested, and who holds the
 // Lease now if another holder was seen.
 func (c *Clock) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.until == 0 {
+	switch {
+	case c.wentBack():
+		return "in an earlier state than before, as after a restore of etcd"
+	case c.until == 0:
 		return "never held"
 	}
 	text := fmt.Sprintf("renewed %v ago", (c.now() - c.renewed).Round(time.Millisecond))
@@ -95,15 +116,36 @@ func (c *Clock) giveUp() {
 	c.held = false
 }
 
-// see records the Lease's holder as the API server names it, and reports whether this replica lost the Lease.
-func (c *Clock) see(holder, self string) (lost bool) {
+// see records the state of the Lease in an answer of the API server, and reports whether this replica lost the Lease.
+func (c *Clock) see(now resourcelock.LeaderElectionRecord, self string) (lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held && !c.seen && holder != self {
-		c.seen, c.other = true, holder
+	if c.last != nil && precedes(now, *c.last) && !c.wentBack() {
+		close(c.back)
+	}
+	c.last = &now
+	if c.held && !c.seen && (c.wentBack() || now.HolderIdentity != self) {
+		c.seen, c.other = true, now.HolderIdentity
 		close(c.lost)
 	}
 	return c.seen
+}
+
+// wrote records the state of the Lease after a write, or that it does not exist, for nil.
+func (c *Clock) wrote(now *resourcelock.LeaderElectionRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = now
+}
+
+// maxClockStep is how far the clock of a holder may be set back without an effect on other replicas.
+const maxClockStep = time.Minute
+
+// precedes reports whether a state of the Lease is earlier than another one. A Lease that was deleted and made anew
+// counts as earlier for a replica that did not see its absence, which costs a restart.
+func precedes(a, b resourcelock.LeaderElectionRecord) bool {
+	return a.LeaderTransitions < b.LeaderTransitions ||
+		a.LeaderTransitions == b.LeaderTransitions && b.RenewTime.Sub(a.RenewTime.Time) > maxClockStep
 }
 
 // observed is a lock whose clock records each renewal at the time of its request.
@@ -112,11 +154,14 @@ type observed struct {
 	clock *Clock
 }
 
-// Get fails once another replica has held the Lease during this replica's term. This replica must not take the Lease
-// back, because it does not know the other leader's actions.
+// Get fails once another replica has held the Lease during this replica's term, or the Lease went back in it. This
+// replica must not take the Lease back, because it does not know the other leader's actions, or the cluster's state.
 func (o observed) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := o.Interface.Get(ctx)
-	if err == nil && o.clock.see(record.HolderIdentity, o.Identity()) {
+	switch {
+	case apierrors.IsNotFound(err):
+		o.clock.wrote(nil)
+	case err == nil && o.clock.see(*record, o.Identity()):
 		return nil, nil, fmt.Errorf("renew the Lease %s: %w", o.Describe(), ErrExpired)
 	}
 	return record, raw, err
@@ -142,6 +187,7 @@ func (o observed) write(record resourcelock.LeaderElectionRecord, send func() er
 	if err := send(); err != nil {
 		return err
 	}
+	o.clock.wrote(&record)
 	// The others measure by the Lease's times in whole seconds, and also compare them so (client-go reads renewTime into
 	// a metav1.Time). A second renewal within one second is none to them, so both renewals must expire with the first.
 	late := time.Duration(record.RenewTime.Nanosecond())

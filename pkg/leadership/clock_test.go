@@ -183,7 +183,7 @@ func TestFirstOtherHolderIsNamed(t *testing.T) {
 	a := newReplicas(t, "a")[0]
 	a.take(t, "a")
 	for _, holder := range []string{"b", "c", "a"} {
-		if !a.clock.see(holder, "a") {
+		if !a.clock.see(leaderRecord(holder), "a") {
 			t.Errorf("held by %s now, and not lost", holder)
 		}
 	}
@@ -193,6 +193,82 @@ func TestFirstOtherHolderIsNamed(t *testing.T) {
 	var none *Clock
 	if none.Left() != math.MaxInt64 {
 		t.Errorf("without an election %v are left", none.Left())
+	}
+}
+
+// renewedBefore dates the renewal back.
+func renewedBefore(d time.Duration) func(*resourcelock.LeaderElectionRecord) {
+	return func(r *resourcelock.LeaderElectionRecord) { r.RenewTime.Time = r.RenewTime.Add(-d) }
+}
+
+// A restored etcd has an earlier state of the Lease.
+func TestLeaseThatGoesBack(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		change func(*resourcelock.LeaderElectionRecord)
+		back   bool
+	}{
+		"the same":              {func(*resourcelock.LeaderElectionRecord) {}, false},
+		"a clock that was set":  {renewedBefore(time.Minute), false},
+		"an earlier renewal":    {renewedBefore(time.Hour), true},
+		"an earlier transition": {func(r *resourcelock.LeaderElectionRecord) { r.LeaderTransitions-- }, true},
+		"a later transition, by a clock that is behind": {func(r *resourcelock.LeaderElectionRecord) {
+			renewedBefore(time.Hour)(r)
+			r.LeaderTransitions++
+		}, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			both := newReplicas(t, "a", "b")
+			a, b := both[0], both[1]
+			record := leaderRecord("a")
+			record.LeaderTransitions = 5
+			must.OK(t, a.lock.Create(t.Context(), record))
+			if _, _, err := b.lock.Get(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.change(&record)
+			must.OK(t, a.stored(t).Update(t.Context(), record))
+			for name, r := range map[string]*replica{"the leader": a, "the other one": b} {
+				_, _, err := r.lock.Get(t.Context())
+				lost := false
+				select {
+				case <-r.clock.Lost():
+					lost = true
+				default:
+				}
+				// An embedder may not know Back, so a replica that waits goes on without an error.
+				if want := c.back && r == a; errors.Is(err, ErrExpired) != want || lost != want ||
+					r.clock.wentBack() != c.back {
+					t.Errorf("%s: Get = %v, lost %t, back %t", name, err, lost, r.clock.wentBack())
+				}
+				if c.back && !strings.Contains(r.clock.String(), "restore of etcd") {
+					t.Errorf("%s says %q", name, r.clock)
+				}
+			}
+		})
+	}
+}
+
+// A Lease that was deleted begins anew.
+func TestDeletedLeaseDoesNotGoBack(t *testing.T) {
+	all := newReplicas(t, "a", "b", "c")
+	a, b, c := all[0], all[1], all[2]
+	record := leaderRecord("a")
+	record.LeaderTransitions = 5
+	must.OK(t, a.lock.Create(t.Context(), record))
+	if _, _, err := b.lock.Get(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stored, ok := a.stored(t).(*resourcelock.LeaseLock)
+	if !ok {
+		t.Fatalf("the stored lock is a %T", a.stored(t))
+	}
+	must.OK(t, stored.Client.Leases("ns").Delete(t.Context(), "disk", metav1.DeleteOptions{}))
+	if _, _, err := b.lock.Get(t.Context()); err == nil {
+		t.Fatal("the Lease is not deleted")
+	}
+	c.take(t, "c")
+	if _, _, err := b.lock.Get(t.Context()); err != nil || b.clock.wentBack() {
+		t.Errorf("a Lease that was made anew went back: %v", err)
 	}
 }
 

@@ -90,6 +90,29 @@ func TestLeaderEndsAtOtherHolder(t *testing.T) {
 	})
 }
 
+// A restored etcd has an earlier Lease. The watch caches of a replica that waits may be ahead of the cluster.
+func TestWaitingReplicaEndsIfLeaseGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		now := metav1.NewMicroTime(time.Now())
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk"},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("other"), LeaseDurationSeconds: ptr.To[int32](15),
+				RenewTime: &now, AcquireTime: &now, LeaseTransitions: ptr.To[int32](5)}}
+		must.Get(client.CoordinationV1().Leases("ns").Create(t.Context(), lease, metav1.CreateOptions{}))(t)
+		e := newElector(leaseDuration, client)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- e.Run(t.Context(), func(context.Context) error { return errors.New("it leads") })
+		}()
+		time.Sleep(5 * e.cfg.RetryPeriod)
+		lease.Spec.LeaseTransitions = ptr.To[int32](4)
+		must.Get(client.CoordinationV1().Leases("ns").Update(t.Context(), lease, metav1.UpdateOptions{}))(t)
+		if err := <-ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "restore of etcd") {
+			t.Errorf("Run = %v, want %v with its cause", err, ErrLost)
+		}
+	})
+}
+
 // client-go notices nothing here, as while the process is paused.
 func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 	client := fake.NewClientset()

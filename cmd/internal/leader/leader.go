@@ -94,8 +94,9 @@ func (e *Elector) Check() error {
 // Run waits for the Lease and calls lead once it is held. The context of lead ends with the Lease: when the Lease
 // expires, by a clock that advances while the process or the machine is suspended, when another holder is observed,
 // or when it could not be renewed within the renew deadline. Run returns after lead, with lead's error or one that
-// wraps ErrLost. If ctx ends during the wait, Run returns nil. If it ends later, lead decides when to end, and only
-// then the Lease is released, so that the next leader never overlaps with work in progress.
+// wraps ErrLost, which it also returns if the Lease goes back to an earlier state. If ctx ends during the wait, Run
+// returns nil. If it ends later, lead decides when to end, and only then the Lease is released, so that the next leader
+// never overlaps with work in progress.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if e == nil {
 		return lead(context.WithoutCancel(ctx))
@@ -145,9 +146,41 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		}
 	})
 	defer unhook()
+	var watching sync.WaitGroup
+	watching.Go(func() { e.endWaiting(election, &term, giveUp) })
 	logger.Info("Waiting for the lease", "lease", klog.KRef(e.cfg.Namespace, e.cfg.Name), "identity", e.cfg.Identity)
 	elector.Run(election)
-	return term.close()
+	giveUp()
+	watching.Wait()
+	if err := term.close(); err != nil || term.begun() || !isClosed(e.cfg.Clock.Back()) {
+		return err
+	}
+	return e.lost()
+}
+
+// endWaiting ends the election if the Lease goes back before the term begins.
+func (e *Elector) endWaiting(election context.Context, t *term, giveUp func()) {
+	select {
+	case <-e.cfg.Clock.Back():
+		if !t.begun() {
+			giveUp()
+		}
+	case <-election.Done():
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// lost returns the error that names the state of the Lease.
+func (e *Elector) lost() error {
+	return fmt.Errorf("%w: the Lease %s/%s was %v", ErrLost, e.cfg.Namespace, e.cfg.Name, e.cfg.Clock)
 }
 
 // lock returns the lock on the Lease, with a clock that observes its renewals.
@@ -158,7 +191,7 @@ func (e *Elector) lock(events resourcelock.EventRecorder, term *term) (resourcel
 	if err != nil {
 		return nil, fmt.Errorf("set up the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
 	}
-	return unreleased{e.cfg.Clock.Lock(lock), term}, nil
+	return unreleased{e.cfg.Clock.Lock(lock), term, e.cfg.Clock}, nil
 }
 
 // lead calls lead while the Lease is held, and returns the reason for its end.
@@ -176,7 +209,7 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
 	defer cancel()
 	_, _, _ = lock.Get(ask)
-	lost := fmt.Errorf("%w: the Lease %s/%s was %v", ErrLost, e.cfg.Namespace, e.cfg.Name, e.cfg.Clock)
+	lost := e.lost()
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, leadership.ErrExpired) {
 		return errors.Join(lost, err)
 	}
@@ -203,7 +236,17 @@ func (e *Elector) watch(ctx context.Context) {
 // deadline, before it ends the leader's context.
 type unreleased struct {
 	resourcelock.Interface
-	term *term
+	term  *term
+	clock *leadership.Clock
+}
+
+// Get fails once the Lease went back: this replica must not take it with the caches that it has.
+func (u unreleased) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := u.Interface.Get(ctx)
+	if err == nil && isClosed(u.clock.Back()) {
+		return nil, nil, fmt.Errorf("take the Lease %s: it is %v", u.Describe(), u.clock)
+	}
+	return record, raw, err
 }
 
 func (u unreleased) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
