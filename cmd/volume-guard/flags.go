@@ -33,6 +33,8 @@ type options struct {
 	cluster app.ClusterOptions
 
 	controllers selection
+	// selected reports whether the command line has --controllers.
+	selected func() bool
 	// settings and the Configs below it hold the values of flags; configs completes them.
 	settings controllers.Settings
 	// releaseFinalizers removes the finalizers that the controllers added, and exits.
@@ -63,6 +65,8 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 			"and volume-guard obeys Retry-After of the API server's 429 responses.")
 
 	fs := groups.FlagSet("Controllers")
+	controllers := fs
+	o.selected = func() bool { return controllers.Changed("controllers") }
 	fs.StringSliceVar((*[]string)(&o.controllers), "controllers", []string{"*"},
 		"Controllers to run, as a list: * for all that are on by default, NAME to add one, -NAME to leave one out. "+
 			"On by default: "+strings.Join(onByDefault(), ", ")+". Off by default: "+strings.Join(offByDefault(), ", ")+".")
@@ -70,7 +74,8 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 		"Decide, and report in the log and the metrics, but write nothing to the API server (neither Events nor a Lease).")
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
 		"Remove every finalizer, and from claims of StatefulSets every owner reference and annotation, that the "+
-			"--controllers added, from all objects of the cluster, print how many, and exit. No volume is deleted. Finalizers "+
+			"--controllers added, from all objects of the cluster, print how many, and exit. Name all that have run: * stands "+
+			"for those that are on by default. No volume is deleted. Finalizers "+
 			"of pvc-protection and pv-protection are removed only if no other controller is observed to manage them within "+
 			"--protection-patience. The finalizers of pod-safety are removed whether the processes of the pod run or not, "+
 			"after the admission policy and webhook that add them. The scheduling gates and locks of single-node are removed "+
@@ -83,7 +88,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 		"CSI drivers from whose PVs --release-finalizers removes the finalizers of csi-reclaimer, too, or * for all that "+
 			"are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admission.PolicyName+
 			" and "+admission.CompanionPolicyName+" and the MutatingWebhookConfiguration "+admission.WebhooksName+
-			". Stop their csi-reclaimer before.")
+			". Stop their csi-reclaimer before. Without --controllers, nothing else is released, and volume-guard may run.")
 	fs.IntVar(&o.settings.Workers, "worker-threads", 10,
 		"How many objects each controller works on concurrently.")
 	fs.DurationVar(&o.settings.RetryStart, "retry-interval-start", time.Second,
@@ -178,10 +183,13 @@ func (o *options) Validate() error {
 	wrong.If(o.controllers.has(singleNode) && !o.controllers.has(podSafety) && !o.releaseFinalizers,
 		"--controllers=%s: single-node needs pod-safety, which keeps the object of a pod until its processes have ended",
 		strings.Join(o.controllers, ","))
+	wrong.If(o.releaseFinalizers && !o.selected() && len(o.releaseDrivers) == 0,
+		"--release-finalizers: name all controllers that have run with --controllers; * stands for %s alone",
+		strings.Join(onByDefault(), ", "))
 	wrong.If(len(o.releaseDrivers) > 0 && !o.releaseFinalizers, "--release-drivers: add --release-finalizers")
 	wrong.If(o.releaseFinalizers && o.settings.DryRun,
 		"--release-finalizers: a dry run removes nothing; leave out --dry-run")
-	wrong.If(o.releaseFinalizers && o.leader.On && !o.leader.KnowsNamespace(),
+	wrong.If(o.releaseFinalizers && o.selected() && o.leader.On && !o.leader.KnowsNamespace(),
 		"--release-finalizers: the namespace of the Lease is unknown outside of a pod; set --leader-election-namespace "+
 			"to the namespace of volume-guard")
 	_, err := pvc.ParseTerminatedPods(o.terminatedPods)

@@ -142,12 +142,12 @@ func TestPageIsOffByDefault(t *testing.T) {
 // The Lease of a guessed namespace stops no replica.
 func TestReleaseNeedsNamespaceOfLease(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "")
-	o, err := parse(t, "--release-finalizers=true")
+	o, err := parse(t, "--release-finalizers=true", "--controllers=*")
 	if known := o.leader.KnowsNamespace(); (err == nil) != known { // known where the test runs in a pod
 		t.Errorf("namespace known: %v, %v", known, err)
 	}
 	for _, more := range []string{"--leader-election-namespace=ns", "--leader-election=false"} {
-		if _, err := parse(t, "--release-finalizers=true", more); err != nil {
+		if _, err := parse(t, "--release-finalizers=true", "--controllers=*", more); err != nil {
 			t.Errorf("%s: %v", more, err)
 		}
 	}
@@ -158,6 +158,20 @@ func TestReleaseSingleNodeAlone(t *testing.T) {
 	if _, err := parse(t, "--controllers=single-node", "--release-finalizers=true",
 		"--leader-election-namespace=ns"); err != nil {
 		t.Error(err)
+	}
+}
+
+// The default of --controllers stands for one controller, and others may have run. A release of drivers needs none.
+func TestReleaseNamesControllers(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "ns")
+	_, err := parse(t, "--release-finalizers=true")
+	if err == nil || !strings.Contains(err.Error(), "name all controllers") {
+		t.Errorf("without --controllers: %v", err)
+	}
+	for _, more := range []string{"--controllers=*", "--release-drivers=*"} {
+		if _, err := parse(t, "--release-finalizers=true", more); err != nil {
+			t.Errorf("%s: %v", more, err)
+		}
 	}
 }
 

@@ -34,6 +34,10 @@ const restartDelay = 10 * time.Minute
 // release removes the finalizers that the controllers added, and prints the result. For that it takes over the Lease,
 // which stops running replicas.
 func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Writer) error {
+	out := printer{stdout}
+	if !o.selected() {
+		return out.releaseDrivers(ctx, config, o.releaseDrivers)
+	}
 	clock := o.leader.Clock(false)
 	acting := app.LeaderConfig(config, clock)
 	all, err := o.guards(acting, nil, nil)
@@ -54,7 +58,6 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 	if err != nil {
 		return err
 	}
-	out := printer{stdout}
 	err = elector.Seize(ctx, restartDelay, func(ctx context.Context) error {
 		return o.releaseInOrder(ctx, acting, all, out)
 	})
@@ -70,12 +73,15 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 func (o *options) releaseInOrder(ctx context.Context, config *rest.Config, all guards, out printer) error {
 	others, ofPods := all.split()
 	var errs []error
+	if len(o.releaseDrivers) > 0 {
+		err := out.releaseDrivers(ctx, config, o.releaseDrivers)
+		if errors.Is(err, admission.ErrInUse) {
+			return err // before any change
+		}
+		errs = append(errs, err)
+	}
 	for _, one := range others {
 		errs = append(errs, out.release(ctx, config, one))
-	}
-	if len(o.releaseDrivers) > 0 {
-		done, err := admission.Release(ctx, config, o.releaseDrivers)
-		errs = append(errs, err, out.drivers(done))
 	}
 	for _, one := range ofPods {
 		if err := errors.Join(errs...); err != nil {
@@ -138,6 +144,12 @@ func (p printer) abandoned(pvs []string) error {
 		errs = append(errs, p.say("PV %s was being deleted: its volume stays in the storage system", pv))
 	}
 	return errors.Join(errs...)
+}
+
+// releaseDrivers releases the drivers, and prints the result.
+func (p printer) releaseDrivers(ctx context.Context, config *rest.Config, drivers []string) error {
+	done, err := admission.Release(ctx, config, drivers)
+	return errors.Join(err, p.drivers(done))
 }
 
 func (p printer) drivers(done admission.Released) error {

@@ -55,7 +55,7 @@ func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	env.useWebhooks(g)
 	env.useInTree()
 	env.Must(g.Terminate())
-	_, err = env.Release()
+	_, err = env.Release("--controllers=*")
 	env.Must(err)
 	env.ExpectAllRulesUsed(rules)
 

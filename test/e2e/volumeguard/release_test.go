@@ -46,7 +46,7 @@ func TestVolumeGuardReleaseWhileReplicaRuns(t *testing.T) {
 	env.WaitAllPVs(vols, "protected", guarded)
 	env.Must(vols[0].DeletePV(env.Ctx)) // its volume is abandoned, and that is reported
 
-	output, err := env.Release(shortLease()...)
+	output, err := env.Release(append(shortLease(), "--controllers=*")...)
 	env.Must(err)
 	if !strings.Contains(output, "10 in-tree PVs were released") || !strings.Contains(output,
 		"PV "+vols[0].Name+" was being deleted") {
@@ -58,7 +58,7 @@ func TestVolumeGuardReleaseWhileReplicaRuns(t *testing.T) {
 	env.Must(g.Restart())
 	env.Must(g.WaitLog(env.WithTimeout(), "Waiting for the lease"))
 	env.Must(g.WaitReady(env.WithTimeout()))
-	if output, err = env.Release(shortLease()...); err != nil || !strings.Contains(output,
+	if output, err = env.Release(append(shortLease(), "--controllers=*")...); err != nil || !strings.Contains(output,
 		"0 in-tree PVs were released") {
 		t.Errorf("the second time: %v, %q", err, output)
 	}
@@ -73,7 +73,7 @@ func TestVolumeGuardReleaseWhileReplicaRuns(t *testing.T) {
 	inTree := []*objects.Volume{users.inTreeVolume(class), users.inTreeVolume(class), users.inTreeVolume(class)}
 	env.WaitAllPVs(inTree, "protected", guarded)
 	users.DeleteNamespace()
-	_, err = env.Release(shortLease()...)
+	_, err = env.Release(append(shortLease(), "--controllers=*")...)
 	env.Must(err)
 	<-g.Done()
 	env.Must(g.Restart())
@@ -115,7 +115,8 @@ func TestReleaseDriversWithAdmissionPolicyInForce(t *testing.T) {
 
 	output, err := env.Release("--release-drivers=*")
 	env.Must(err)
-	if !strings.Contains(output, "10 PVs of the drivers "+env.Driver+", other.csi.example.com were released") {
+	if !strings.Contains(output, "10 PVs of the drivers "+env.Driver+", other.csi.example.com were released") ||
+		strings.Contains(output, "in-tree") || strings.Contains(output, "No replica") {
 		t.Errorf("output %q", output)
 	}
 	env.ExpectUsed(slices.DeleteFunc(fixture.Rights(rules), func(right string) bool {
