@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,7 @@ func (p plays) addUnplayed() {
 		"kubectl logs -n NAMESPACE POD -c csi-reclaimer":            noLog,
 		"kubectl logs -n NAMESPACE POD -c csi-reclaimer --previous": noLog,
 		"kubectl logs -n csi-reclaimer job/volume-guard-release":    noLog,
+		"kubectl logs -n csi-reclaimer -l app=volume-guard-release": noLog,
 		"kubectl wait -n csi-reclaimer --for=condition=Complete --timeout=15m job/volume-guard-release": "" +
 			"no kubelet runs here, so no Job completes; TestReleaseJobRunsAsDeployment compares its pod",
 		"kubectl port-forward -n csi-reclaimer deployment/volume-guard 8080": "" +
@@ -144,8 +146,14 @@ func (p plays) addVolumes() {
 		{"get leases -A -l csi-reclaimer.io/in-flight-log", "", "", "", nil},
 		{"reclaim explain pvc/NAME -n NAMESPACE", docsPV, "", "Claim " + docsHome + "/" + docsPV, nil},
 		{`patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`, docsPV, "", "patched", nil},
-		{leaving + ` {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`, "", "",
-			"pvc-77f0 node-7", makeLeavingPV},
+		{`get pv -o jsonpath='{range .items[?(@.spec.csi.driver=="disk.csi.example.com")]}{.metadata.name} {.status.phase} ` +
+			`{.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*]}{"\n"}{end}'`, "", "",
+			`"values":["node-7"]`, makeLeavingPV},
+		{"delete pv NAME --wait=false", docsPV, dryRun, "deleted", nil},
+		{"get pvc -A -o custom-columns='NAMESPACE:.metadata.namespace,CLAIM:.metadata.name,FINALIZERS:.metadata.finalizers'",
+			"", "", docsPV, nil},
+		{"delete csistoragecapacities -n NAMESPACE -l csi.storage.k8s.io/drivername=DRIVER", "", "", "No resources found",
+			nil},
 		{leaving + `{"\n"}{end}'`, "", "", "pvc-77f0", makeLeavingPV},
 		{"get pv -o custom-columns='PV:.metadata.name,FINALIZERS:.metadata.finalizers'", "", "", docsPV, nil},
 		{"reclaim explain pod/db-0 -n shop", "", "", "Pod shop/db-0 is pending", makePod},
@@ -368,7 +376,6 @@ func (p plays) addSingleNode() {
 		{"reclaim locks -n NAMESPACE", "", "", docsHolder, makeLock},
 		{"reclaim locks -n shop", "", "", docsHolder, makeLock},
 		{"reclaim locks -A", "", "", docsHolder, makeLock},
-		{"reclaim locks", "", "-n " + docsHome, docsHolder, makeLock},
 		{"delete pod", "", docsHolder + " -n " + docsHome + " --wait=false", "deleted", makeLock},
 		{"reclaim explain pvc/data -n shop", "", "", "Lock         pod " + docsHolder, makeLock},
 		{"reclaim confirm pvc/data -n shop", "", "--yes", freed, makeLock},
@@ -392,7 +399,7 @@ func (s *shell) addPrograms(t *testing.T, p plays) {
 	t.Helper()
 	socket, sidecar, guard := s.programs(t)
 	const byHand = ".build/bin/csi-reclaimer --csi-address=/csi/csi.sock --kubeconfig=$HOME/.kube/config " +
-		"--http-endpoint=:8080"
+		"--leader-election-namespace=NAMESPACE --http-endpoint=:8080"
 	p[byHand] = play{
 		with: []string{".build/bin/csi-reclaimer", sidecar, "/csi/csi.sock", socket, ":8080",
 			suite.FreeAddress(t)}, runsOn: "Reclaiming"}
@@ -402,7 +409,8 @@ func (s *shell) addPrograms(t *testing.T, p plays) {
 	elsewhere := []string{".build/bin/volume-guard", guard, "namespace=csi-reclaimer", "namespace=" + docsHome}
 	const release = ".build/bin/volume-guard --kubeconfig=$HOME/.kube/config " +
 		"--leader-election-namespace=csi-reclaimer --release-finalizers"
-	p[release] = play{scene: makeHome, with: elsewhere, want: "0 in-tree PVs were released"}
+	p[release+" --controllers=LIST"] = play{scene: makeHome, with: append(slices.Clone(elsewhere), "LIST", "intree"),
+		want: "0 in-tree PVs were released"}
 	p[release+" --release-drivers='*'"] = play{scene: makeHome, with: elsewhere, want: "were released"}
 }
 
