@@ -440,13 +440,11 @@ func hasSucceeded(o *v1.Pod) {
 func TestLongTolerationsDelayNoPolicy(t *testing.T) {
 	for patient, want := range map[bool][2]int{true: {2, 1}, false: {3, 2}} {
 		w := newWorld(t, Config{})
-		w.pods = map[string][]Waiting{"a": {{namespace: "ns"}, {namespace: "ns", long: true},
-			{namespace: "ns", long: true, terminating: true}}}
-		n := fencing.NodeView{Name: "a"}
-		p := &v1alpha1.FencePolicy{Spec: v1alpha1.FencePolicySpec{WaitForTolerations: &patient}}
-		must.OK(t, countPods(t.Context(), w, p, []*fencing.NodeView{&n}))
-		if got := [2]int{n.Waiting, n.Tolerating}; got != want {
-			t.Errorf("waits for tolerations %t: waiting and tolerating %v, want %v", patient, got, want)
+		w.pods = map[string][]Waiting{"a": {{}, {long: true}, {long: true, terminating: true}}}
+		n, spec := fencing.NodeView{Name: "a"}, v1alpha1.FencePolicySpec{WaitForTolerations: &patient}
+		p := &v1alpha1.FencePolicy{Spec: spec}
+		if must.OK(t, countPods(t.Context(), w, p, []*fencing.NodeView{&n})); [2]int{n.Waiting, n.Tolerating} != want {
+			t.Errorf("waits for tolerations %t: %+v, want %v", patient, n, want)
 		}
 	}
 }

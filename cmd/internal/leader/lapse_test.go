@@ -104,7 +104,7 @@ func TestWaitingReplicaEndsIfLeaseGoesBack(t *testing.T) {
 		go func() {
 			ended <- e.Run(t.Context(), func(context.Context) error { return errors.New("it leads") })
 		}()
-		time.Sleep(5 * e.cfg.RetryPeriod)
+		time.Sleep(5 * e.cfg.RetryPeriod) // by the clock of the bubble: it has read the Lease
 		lease.Spec.LeaseTransitions = ptr.To[int32](4)
 		must.Get(client.CoordinationV1().Leases("ns").Update(t.Context(), lease, metav1.UpdateOptions{}))(t)
 		if err := <-ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "restore of etcd") {

@@ -283,15 +283,7 @@ func (t *term) over() bool {
 	t.mu.Lock()
 	ended := t.ended
 	t.mu.Unlock()
-	if ended == nil {
-		return true
-	}
-	select {
-	case <-ended:
-		return true
-	default:
-		return false
-	}
+	return ended == nil || isClosed(ended)
 }
 
 func (t *term) begun() bool {
