@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -23,6 +24,19 @@ const (
 	// progressEvery is the interval at which a release logs its progress.
 	progressEvery = 5 * time.Second
 )
+
+// Release calls release, which removes from objects what a controller has added to them. A release does nothing but
+// write, so a dry run has none, and Release fails before the call. purpose begins each error.
+func Release[R any](ctx context.Context, purpose string, dryRun bool,
+	release func(context.Context) (R, error)) (done R, err error) {
+	if dryRun {
+		return done, fmt.Errorf("%s: Config.DryRun is set, and a dry run writes nothing: release without DryRun", purpose)
+	}
+	if done, err = release(ctx); err != nil {
+		err = fmt.Errorf("%s: %w", purpose, err)
+	}
+	return done, err
+}
 
 // UntilQuiet is the loop of a release that removes the additions of an admission policy from objects. Each pass lists
 // all objects, releases the ones with the addition, and reports whether it found any. The release ends when no pass has

@@ -69,6 +69,22 @@ func TestUntilQuiet(t *testing.T) {
 	}
 }
 
+func TestRelease(t *testing.T) {
+	one := func(context.Context) (int, error) { return 1, nil }
+	some := func(context.Context) (int, error) { return 1, errAnswer }
+	if done, err := Release(t.Context(), "release pods", false, one); done != 1 || err != nil {
+		t.Errorf("%d, %v", done, err)
+	}
+	done, err := Release(t.Context(), "release pods", false, some)
+	if done != 1 || !errors.Is(err, errAnswer) || !strings.HasPrefix(err.Error(), "release pods: ") {
+		t.Errorf("of a release that fails: %d, %v", done, err)
+	}
+	done, err = Release(t.Context(), "release pods", true, one)
+	if done != 0 || err == nil || !strings.HasPrefix(err.Error(), "release pods: Config.DryRun") {
+		t.Errorf("in a dry run: %d, %v", done, err)
+	}
+}
+
 func TestUntilQuietEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	clock := testclock.NewFakeClock(time.Now()) // a clock that does not advance

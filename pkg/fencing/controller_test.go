@@ -354,12 +354,12 @@ func TestRelease(t *testing.T) {
 		o.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Value: "theirs", Effect: v1.TaintEffectNoExecute}}
 	})
 	w.fail["taint false"] = errNoAnswer
-	done, err := w.release(t.Context(), false)
+	done, err := w.releaseAll(t.Context(), false)
 	if err == nil || !slices.Equal(done.Left, []string{"Node a"}) {
 		t.Errorf("%+v, %v", done, err)
 	}
 	delete(w.fail, "taint false")
-	done, err = w.release(t.Context(), false)
+	done, err = w.releaseAll(t.Context(), false)
 	if err != nil || done.Nodes != 1 || !slices.Equal(done.Active, []string{"a (Released)"}) {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -368,7 +368,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("%+v", w.fences["a"])
 	}
 	w.calls = nil
-	if _, err := w.release(t.Context(), true); err != nil || slices.Contains(w.took(), "list fences") {
+	if _, err := w.releaseAll(t.Context(), true); err != nil || slices.Contains(w.took(), "list fences") {
 		t.Errorf("without the kinds: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
@@ -27,7 +28,8 @@ type Released struct {
 const releaseTries = 5
 
 // Release removes the finalizer of this project from all NodeFences, and its taints from all Nodes. It is the first
-// step of uninstalling volume-guard and replaces Run: no Controller may run at the same time.
+// step of uninstalling volume-guard and replaces Run: no Controller may run at the same time. It fails with
+// Config.DryRun.
 //
 // The taints of fenced nodes are removed as well, which releases nothing: pods that are left stay until their node
 // returns, and volumes stay attached. A remaining taint would do harm, because no controller would remove it: with the
@@ -37,15 +39,17 @@ const releaseTries = 5
 // Release deletes no NodeFence and undoes no agent's fence. It tries all objects, and the error names the ones that
 // were not released. If the kinds are not installed, it releases only Nodes.
 func (c *Controller) Release(ctx context.Context) (Released, error) {
-	err := c.Installed(ctx)
-	absent := errors.Is(err, ErrNotInstalled)
-	if err != nil && !absent {
-		return Released{}, err
-	}
-	return c.release(ctx, absent)
+	return controller.Release(ctx, "release fences of nodes", c.cfg.DryRun, func(ctx context.Context) (Released, error) {
+		err := c.Installed(ctx)
+		absent := errors.Is(err, ErrNotInstalled)
+		if err != nil && !absent {
+			return Released{}, err
+		}
+		return c.releaseAll(ctx, absent)
+	})
 }
 
-func (c *Controller) release(ctx context.Context, absent bool) (out Released, err error) {
+func (c *Controller) releaseAll(ctx context.Context, absent bool) (out Released, err error) {
 	for try := 1; ; try++ {
 		out.Left = nil
 		var errs []error
@@ -54,11 +58,8 @@ func (c *Controller) release(ctx context.Context, absent bool) (out Released, er
 		}
 		errs = append(errs, c.releaseNodes(ctx, &out))
 		slices.Sort(out.Left)
-		if err := errors.Join(errs...); try == releaseTries || len(out.Left) == 0 {
-			if err != nil {
-				err = fmt.Errorf("release fences of nodes: %w", err)
-			}
-			return out, err
+		if try == releaseTries || len(out.Left) == 0 {
+			return out, errors.Join(errs...)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestNodeOfFencedVolumesGetsNoPods(t *testing.T) {
 		},
 		"the release of finalizers": func(w *world) {
 			w.discovery = nil
-			if done, err := w.release(w.Context(), false); err != nil || done.Nodes != 1 {
+			if done, err := w.releaseAll(w.Context(), false); err != nil || done.Nodes != 1 {
 				w.Errorf("%+v, %v", done, err)
 			}
 			delete(w.fences, "a")
@@ -123,7 +123,7 @@ func TestReleasedFenceIsNoEvidence(t *testing.T) {
 	if !believed() {
 		t.Fatal("it is no evidence before")
 	}
-	if done, err := w.release(t.Context(), false); err != nil || done.Fences != 1 || believed() {
+	if done, err := w.releaseAll(t.Context(), false); err != nil || done.Fences != 1 || believed() {
 		t.Errorf("%+v, %v, is evidence: %t", done, err, believed())
 	}
 	w.took()

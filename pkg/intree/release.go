@@ -30,19 +30,20 @@ type Released struct {
 
 // Release removes every finalizer that this package has added to in-tree PVs, once, and ends all twins. No volume is
 // deleted, and a finalizer that another program added stays. Release is the first step of uninstalling volume-guard: it
-// is called instead of Run, and no Controller may run at the same time.
+// is called instead of Run, and no Controller may run at the same time. It fails with Config.DryRun.
 //
 // A PV counts only after the API server has confirmed the removal of its finalizer. Release tries all PVs, and the
 // error names the failed ones.
-func (c *Controller) Release(ctx context.Context) (out Released, err error) {
+func (c *Controller) Release(ctx context.Context) (Released, error) {
+	return controller.Release(ctx, "release in-tree PVs", c.cfg.DryRun, c.release)
+}
+
+func (c *Controller) release(ctx context.Context) (out Released, err error) {
 	err = controller.Watched(ctx, c.Controller, func(ctx context.Context) error {
 		out, err = c.releaseAll(ctx)
 		return err
 	})
-	if err != nil {
-		return out, fmt.Errorf("release in-tree PVs: %w", err)
-	}
-	return out, nil
+	return out, err
 }
 
 // releaseAll releases the PVs first, each with its twin, and then the remaining twins.

@@ -3,7 +3,6 @@ package inuse
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -34,27 +33,28 @@ var ErrUnproven = errors.New("a controller of Kubernetes may manage the finalize
 var ErrInHand = errors.New("no other program removes their finalizer: end their use, and run the command again")
 
 // Release removes the finalizer from all objects of the kind if no other program manages it, so that none is kept
-// forever once this program is gone. It is called instead of Run, while no Guard runs, and the Config's Mode must be
-// ModeFull.
+// forever once this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be
+// ModeFull, and Release fails with DryRun.
 //
 // Release finds out like a Guard whether another program manages the finalizer: by a need that stands for
 // Config.Patience. If no object has a need, it removes the finalizer from one that loses nothing by that, and a program
 // that manages the finalizer adds it again; if this question stays open, the error is ErrUnproven. Objects that are
 // terminating and in use keep the finalizer until their use ends, for at most two more times the patience; then the
 // error is ErrInHand.
-func (g *Guard) Release(ctx context.Context) (out Released, err error) {
+func (g *Guard) Release(ctx context.Context) (Released, error) {
+	return controller.Release(ctx, "release each "+g.name, g.cfg.DryRun, g.release)
+}
+
+func (g *Guard) release(ctx context.Context) (out Released, err error) {
 	if g.cfg.Mode != ModeFull {
-		return out, fmt.Errorf("release each %s: the Config's Mode is not ModeFull", g.name)
+		return out, errors.New("the Config's Mode is not ModeFull")
 	}
 	err = controller.Watched(ctx, g.Controller, func(ctx context.Context) error {
 		g.tracker.leads()
 		out, err = g.releaseAll(ctx)
 		return err
 	})
-	if err != nil {
-		return out, fmt.Errorf("release each %s: %w", g.name, err)
-	}
-	return out, nil
+	return out, err
 }
 
 func (g *Guard) releaseAll(ctx context.Context) (out Released, err error) {

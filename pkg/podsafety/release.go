@@ -3,7 +3,6 @@ package podsafety
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -37,20 +36,21 @@ var ErrRestored = errors.New("another program or an admission policy adds the fi
 
 // Release removes the finalizer from all pods, whether or not their processes run, and from all claims, and removes
 // VolumeLocks and conditions. It is the first step of uninstalling volume-guard, after the removal of the admission
-// that adds the finalizer, and replaces Run: no Controller may run at the same time.
+// that adds the finalizer, and replaces Run: no Controller may run at the same time. It fails with Config.DryRun.
 //
 // Release lists the pods, and then the claims, until none has got the finalizer for some seconds. It tries all of them,
 // and the error names the ones that were not released.
-func (c *Controller) Release(ctx context.Context) (out Released, err error) {
+func (c *Controller) Release(ctx context.Context) (Released, error) {
+	return controller.Release(ctx, "release pods", c.cfg.DryRun, c.releaseAll)
+}
+
+func (c *Controller) releaseAll(ctx context.Context) (out Released, err error) {
 	r := &releaser{Controller: c, out: &out, progress: controller.Progress{Clock: c.cfg.Clock}}
 	err = errors.Join(controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass),
 		controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.claims), r.locks(ctx))
 	slices.Sort(out.Unproven)
 	slices.Sort(out.Left)
-	if err != nil {
-		return out, fmt.Errorf("release pods: %w", err)
-	}
-	return out, nil
+	return out, err
 }
 
 type releaser struct {
@@ -66,7 +66,7 @@ func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	r.out.Left = nil
 	err = r.cluster.eachPod(ctx, metav1.NamespaceAll, "", func(o *v1.Pod) {
 		p := objects.PodOf(o)
-		marked := !r.cfg.DryRun && isMarked(o)
+		marked := isMarked(o)
 		found = found || p.Held
 		if p.Held || marked {
 			workers.Go(func() error { return r.one(ctx, p, marked) })

@@ -31,14 +31,18 @@ type Released struct {
 
 // Release removes our finalizers from all PVs of the driver, once, and deletes nothing: it is the first step of
 // removing csi-reclaimer. The Config's Mode must be ModeRelease, and no Controller that adds finalizers may run at the
-// same time. Release is called instead of Run.
+// same time. Release is called instead of Run, and fails with Config.DryRun.
 //
 // A PV counts only when the API server has answered that the finalizer is gone. If an admission policy adds the
 // finalizer again, Release stops after the first PV with ErrFinalizerRestored. Otherwise it tries all PVs, and the
 // error names each PV that was not released.
-func (r *Controller) Release(ctx context.Context) (out Released, err error) {
+func (r *Controller) Release(ctx context.Context) (Released, error) {
+	return controller.Release(ctx, "release finalizers", r.cfg.DryRun, r.release)
+}
+
+func (r *Controller) release(ctx context.Context) (out Released, err error) {
 	if r.cfg.Mode != ModeRelease {
-		return out, errors.New("release finalizers: the Config's Mode is not ModeRelease")
+		return out, errors.New("the Config's Mode is not ModeRelease")
 	}
 	ctx, stop := leadership.WhileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
 	defer stop()
@@ -90,7 +94,7 @@ func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (out Rele
 	if of > 0 {
 		// The first PV goes alone, to show whether the write has any effect.
 		if first = r.releaseOne(ctx, todo[0]); errors.Is(first, ErrFinalizerRestored) {
-			return out, fmt.Errorf("release finalizers: %w", first)
+			return out, first
 		}
 		first = note(todo[0], first)
 		todo = todo[1:]
@@ -104,10 +108,7 @@ func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (out Rele
 	}
 	err = errors.Join(first, workers.Wait(), ctx.Err())
 	slices.Sort(out.Abandoned)
-	if err != nil {
-		return out, fmt.Errorf("release finalizers: %w", err)
-	}
-	return out, nil
+	return out, err
 }
 
 // releaseOne removes our finalizers from one PV, and reads the PV again after a conflict.

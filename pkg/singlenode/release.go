@@ -33,21 +33,22 @@ var ErrRestored = errors.New("another program or an admission policy adds the sc
 
 // Release removes the gate from all pods, whether others use their claims or not, and the locks of all claims. It is
 // the first step of uninstalling volume-guard, after the removal of the admission that adds the gate. It is called
-// instead of Run, and no Controller may run at the same time.
+// instead of Run, and no Controller may run at the same time. It fails with Config.DryRun.
 //
 // It lists the pods until none of them has got the gate for some seconds. It tries all pods and claims, and its error
 // names every failure.
-func (c *Controller) Release(ctx context.Context) (out Released, err error) {
+func (c *Controller) Release(ctx context.Context) (Released, error) {
+	return controller.Release(ctx, "release pods and claims", c.cfg.DryRun, c.releaseAll)
+}
+
+func (c *Controller) releaseAll(ctx context.Context) (out Released, err error) {
 	r := &releaser{Controller: c, out: &out, progress: controller.Progress{Clock: c.cfg.Clock}}
 	if err = controller.UntilQuiet(ctx, c.cfg.Clock, ErrRestored, r.pass); err == nil || ctx.Err() == nil {
 		err = errors.Join(err, r.claims(ctx))
 	}
 	slices.Sort(out.Unproven)
 	slices.Sort(out.Left)
-	if err != nil {
-		return out, fmt.Errorf("release pods and claims: %w", err)
-	}
-	return out, nil
+	return out, err
 }
 
 type releaser struct {

@@ -3,7 +3,6 @@ package statefulset
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -28,21 +27,23 @@ type Released struct {
 const releaseTries = 5
 
 // Release removes everything that volume-guard has added to claims and StatefulSets, and deletes nothing. It is the
-// first step of uninstalling volume-guard, called instead of Run, and no Controller may run at the same time.
+// first step of uninstalling volume-guard, called instead of Run, and no Controller may run at the same time. It fails
+// with Config.DryRun.
 //
 // It tries all objects, and its error names every failure.
 func (c *Controller) Release(ctx context.Context) (Released, error) {
+	return controller.Release(ctx, "release claims of StatefulSets", c.cfg.DryRun, c.releaseAll)
+}
+
+func (c *Controller) releaseAll(ctx context.Context) (Released, error) {
 	r := &releaser{Controller: c, progress: controller.Progress{Clock: c.cfg.Clock}}
 	for try := 1; ; try++ {
 		r.out.Left = nil
 		err := r.pass(ctx)
 		slices.Sort(r.out.Condemned)
 		slices.Sort(r.out.Left)
-		switch {
-		case err != nil:
-			return r.out, fmt.Errorf("release claims of StatefulSets: %w", err)
-		case len(r.out.Left) == 0 || try == releaseTries:
-			return r.out, nil
+		if err != nil || len(r.out.Left) == 0 || try == releaseTries {
+			return r.out, err
 		}
 	}
 }
