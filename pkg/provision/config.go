@@ -2,6 +2,7 @@ package provision
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -47,8 +48,8 @@ type Config struct {
 	// correction by a person, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
 	// external-provisioner.
 	RetryStart, RetryMax time.Duration
-	// PVs is a watch cache of PVs. The caller keeps it up to date while Watch or Run is working. Default: a watch of its
-	// own.
+	// PVs is a watch cache of PVs. The caller keeps it up to date while Watch or Run is working. If it is of a
+	// reclaim.Controller, that one needs the in-flight log, too (reclaim.Config.InFlight). Default: a watch of its own.
 	PVs PVLister
 	// Claims, if set, receives the events of the watch of claims. It is the reclaim.Controller of the same driver, which
 	// then does not read claims whose deletion was shown, and receives no events with FinishOnly.
@@ -136,6 +137,17 @@ func (c Config) sameNode(name string, input any) error {
 		return fmt.Errorf("Config.Local is %s, and %s is of %s", here, name, there)
 	}
 	return nil
+}
+
+// keepsInFlight returns an error if PVs is of a reclaim.Controller that does not read the in-flight log. It would delete
+// a volume while a late CreateVolume can make it again, after which nothing names the volume.
+func (c Config) keepsInFlight() error {
+	of, reports := c.PVs.(interface{ KeepsInFlight() bool })
+	if !reports || of.KeepsInFlight() {
+		return nil
+	}
+	return errors.New("Config.PVs is of a reclaim.Controller that deletes volumes in flight: set its " +
+		"reclaim.Config.InFlight to Config.Log")
 }
 
 func placeOf(node *volume.Node) string {

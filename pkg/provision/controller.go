@@ -106,7 +106,8 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a provisioner: %w", err)
 	}
-	if err := errors.Join(cfg.sameNode("Config.PVs", cfg.PVs), cfg.sameNode("the RequestBuilder", requests)); err != nil {
+	if err := errors.Join(cfg.sameNode("Config.PVs", cfg.PVs), cfg.sameNode("the RequestBuilder", requests),
+		cfg.keepsInFlight()); err != nil {
 		return nil, fmt.Errorf("create a provisioner: %w", err)
 	}
 	cfg = cfg.withDefaults()

@@ -3,21 +3,42 @@ package provision
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 var _ PVLister = reclaim.PVs{}
+
+// TestPVsOfReclaimerWithoutLog: that reclaimer deletes a volume while a late CreateVolume can make it again.
+func TestPVsOfReclaimerWithoutLog(t *testing.T) {
+	client := fake.NewClientset()
+	log := must.Get(inflight.New(inflight.Config{Leases: client.CoordinationV1(), Namespace: "ns", Name: "log",
+		Driver: driverName}))(t)
+	create := func(of reclaim.InFlight) error {
+		reclaimer := must.Get(reclaim.NewForClient(client, driverName, &process{}, reclaim.Config{InFlight: of}))(t)
+		_, err := NewForClient(client, driverName, &process{}, plainOrders{}, Config{Log: log, PVs: reclaimer.PVs()})
+		return err
+	}
+	if err := create(nil); err == nil || !strings.Contains(err.Error(), "reclaim.Config.InFlight") {
+		t.Errorf("without the log: %v", err)
+	}
+	if err := create(log); err != nil {
+		t.Errorf("with the log: %v", err)
+	}
+}
 
 func TestOwnVolumes(t *testing.T) {
 	w := newWorld(t)

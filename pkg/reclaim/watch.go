@@ -184,6 +184,9 @@ func (r *Controller) PVs() PVs { return PVs{r} }
 // Node returns Config.Node of the Controller, nil for the whole cluster.
 func (p PVs) Node() *volume.Node { return p.of.cfg.Node }
 
+// KeepsInFlight reports whether the Controller keeps volumes that are in flight, because it has Config.InFlight.
+func (p PVs) KeepsInFlight() bool { return p.of.cfg.InFlight != nil }
+
 // Get returns the PV with this name, if the driver owns it or it names a volume of the driver: the cache holds no
 // others.
 func (p PVs) Get(name string) (pv volume.PV, found bool) {
