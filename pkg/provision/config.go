@@ -21,8 +21,9 @@ import (
 type Config struct {
 	// Log is the in-flight log, which the Controller runs. Required.
 	Log Log
-	// Lease limits the time for which this process may act. Once it is not renewed in time, no call is begun, calls in
-	// flight are canceled, and Run ends. By default no leader election limits the process.
+	// Lease limits the time for which this process may act. It is asked before each call of the driver, and each write of
+	// a claim or a source. Once it is not renewed in time, no call is begun, calls in flight are canceled, and Run ends.
+	// By default no leader election limits the process.
 	Lease Lease
 	// Quiet is the time within which an unanswered call can still arrive. It must cover the lease's duration, and the
 	// longer of the driver's call timeout and the API server's request timeout (1 minute by default). An entry is not
@@ -139,8 +140,8 @@ func (c Config) sameNode(name string, input any) error {
 	return nil
 }
 
-// keepsInFlight returns an error if PVs is of a reclaim.Controller that does not read the in-flight log. It would delete
-// a volume while a late CreateVolume can make it again, after which nothing names the volume.
+// keepsInFlight returns an error if PVs is of a reclaim.Controller without the in-flight log. It would delete a volume
+// while a late CreateVolume can make it again, after which nothing names the volume.
 func (c Config) keepsInFlight() error {
 	of, reports := c.PVs.(interface{ KeepsInFlight() bool })
 	if !reports || of.KeepsInFlight() {

@@ -192,6 +192,9 @@ func (w *run) createVolume(ctx context.Context) error {
 	if err := w.holdSource(ctx, request); err != nil {
 		return err
 	}
+	if err := w.mayAct(); err != nil {
+		return err
+	}
 	began, first := w.cfg.Clock.Now(), f.Record.Sending()
 	asked := f.Record.Requests[f.Record.Next]
 	w.track.record = f.Record

@@ -372,6 +372,9 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	if err != nil {
 		return err
 	}
+	if err := w.mayAct(); err != nil {
+		return err
+	}
 	handle, began := w.facts.Record.Handle, w.cfg.Clock.Now()
 	err = w.driver.DeleteVolume(ctx, handle, secrets)
 	w.learn(provision.DeleteVolume, provision.Reply{Class: errclass.Of(err)}, began)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -107,7 +109,7 @@ func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provision.Claim {
 // the Event of ConfirmEntry, has the handle then.
 func (w *run) observe() {
 	f, t := &w.facts, w.track
-	f.MayAct = w.mayAct()
+	f.MayAct = w.mayAct() == nil
 	entry, state := w.log.Get(w.name)
 	w.observeClaim(entry, state)
 	settled := t.record.Count > 0 && (state == inflight.Absent || state == inflight.Removing)
@@ -238,8 +240,11 @@ func (p *Controller) stored(claim types.UID) bool {
 	return shown && pv.Claim.UID == claim && p.mayBeOwn(pv) && !pv.Terminating && pv.Reach != volume.ReachElsewhere
 }
 
-// mayAct reports whether this process holds its lease, on its own clock.
-func (p *Controller) mayAct() bool { return p.cfg.Lease == nil || p.cfg.Lease.Left() > 0 }
+// mayAct returns an error while this process does not hold its lease, on its own clock. It is asked before each
+// decision, and again after reads and waits, which may outlast the lease.
+func (p *Controller) mayAct() error {
+	return reasons.Because(provision.ReasonNotLeading, leadership.Check(p.cfg.Lease))
+}
 
 // at compares a claim's selected node with the node of this process.
 func (p *Controller) at(claim *v1.PersistentVolumeClaim) provision.NodeSelection {

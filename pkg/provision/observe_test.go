@@ -331,8 +331,8 @@ func TestMayAct(t *testing.T) {
 			nil, true}, "who holds it": {lease(1), true}, "not whose lease has ended": {lease(0), false},
 	} {
 		r, _ := observing(t, Config{Lease: c.lease}, nil, nil)
-		if r.observe(); r.mayAct() != c.want || r.facts.MayAct != c.want {
-			t.Errorf("%s: %t, observed %t", name, r.mayAct(), r.facts.MayAct)
+		if r.observe(); (r.mayAct() == nil) != c.want || r.facts.MayAct != c.want {
+			t.Errorf("%s: %v, observed %t", name, r.mayAct(), r.facts.MayAct)
 		}
 	}
 }

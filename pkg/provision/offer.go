@@ -163,7 +163,7 @@ func (p *Controller) selectSelf(ctx context.Context, k volume.ClaimRef) controll
 	p.selections.Taken(k.UID)
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	switch err := p.cluster.selectNode(ctx, claim, p.cfg.Local.Node.Name); {
+	switch err := p.selectNode(ctx, claim, p.cfg.Local.Node.Name); {
 	case err == nil:
 		klog.FromContext(ctx).V(2).Info("This node makes the volume of a claim that binds immediately", "claim",
 			klog.KObj(claim))
@@ -176,6 +176,14 @@ func (p *Controller) selectSelf(ctx context.Context, k volume.ClaimRef) controll
 		return p.retries().Retry()
 	}
 	return controller.Done()
+}
+
+// selectNode selects a node for the claim, or clears it if node is empty, while the lease is held.
+func (p *Controller) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
+	if err := p.mayAct(); err != nil {
+		return err
+	}
+	return p.cluster.selectNode(ctx, claim, node)
 }
 
 // The delay of a failed claim grows from try to try. A relevant change of the claim, its StorageClass or the nodes ends

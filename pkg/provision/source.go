@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -284,13 +285,16 @@ func (p *Controller) freeSnapshot(ctx context.Context, of volume.SourceRef) erro
 }
 
 // IfUnused calls do if no volume is being created from the source, and lets none begin until do returns. It returns
-// false if the source is in use or Run does not work, and an error, too, if the in-flight log cannot be read. Then an
-// Event on the source names the problem.
+// false if the source is in use or Run does not work. It returns an error, too, if the lease is not held, or the
+// in-flight log cannot be read; then an Event on the source names the problem.
 func (p *Controller) IfUnused(ctx context.Context, of volume.SourceRef,
 	do func(context.Context) error) (unused bool, err error) {
 	defer p.protected.turn(of)()
 	if !p.working() {
 		return false, nil
+	}
+	if err := p.mayAct(); err != nil {
+		return false, err
 	}
 	switch state, problem := p.inUse(of); state {
 	case volume.InFlightSettled:
@@ -352,8 +356,8 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	if err := w.protectSource(ctx, source); err != nil {
-		if !begun {
-			return reasons.Because(w.failure(), err)
+		if !begun || errors.Is(err, leadership.ErrExpired) {
+			return reasons.Because(reasons.Of(err, w.failure()), err)
 		}
 		klog.FromContext(ctx).Info("Repeating a request although the source of the volume cannot be protected",
 			"claim", w.claimName(), "kind", source.Kind, "source", klog.KRef(source.Namespace, source.Name), "err", err)
@@ -368,6 +372,9 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 // the finalizer is being removed.
 func (p *Controller) protectSource(ctx context.Context, source volume.SourceRef) error {
 	defer p.protected.turn(source)()
+	if err := p.mayAct(); err != nil {
+		return err
+	}
 	if source.Kind != volume.SourceSnapshot {
 		return p.cluster.holdSource(ctx, source)
 	}

@@ -155,7 +155,7 @@ func (w *run) deselect(ctx context.Context) (err error) {
 	defer cancel()
 	claim := w.claim
 	for range deselectTries {
-		if err = w.cluster.selectNode(ctx, claim, ""); !errors.Is(err, kube.ErrChanged) {
+		if err = w.selectNode(ctx, claim, ""); !errors.Is(err, kube.ErrChanged) {
 			return err
 		}
 		read, readErr := w.cluster.readClaim(ctx, claim.Namespace, claim.Name)
