@@ -197,7 +197,6 @@ func (w *run) createVolume(ctx context.Context) error {
 	}
 	began, first := w.cfg.Clock.Now(), f.Record.Sending()
 	asked := f.Record.Requests[f.Record.Next]
-	w.track.record = f.Record
 	w.tracker.note(w.track.entry, true)
 	made, err := w.driver.CreateVolume(migration.Mark(ctx, request.Migrated), request.Create, secrets)
 	reply := provision.Reply{Class: errclass.Of(err)}

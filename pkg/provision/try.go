@@ -244,9 +244,10 @@ func (w *run) Do(ctx context.Context, d provision.Decision) (over bool, err erro
 	w.building = d.Action == provision.BuildRequest
 	w.track.storing = w.track.storing || d.Action == provision.StorePV
 	adds := w.facts.Adds(d.Action)
-	err = spans.Step(ctx, w.tracer, d.Action.String(), string(d.Reason),
-		func(ctx context.Context) error { return w.act(ctx, d) })
-	w.track.record = w.facts.Record
+	err = w.remembered(func() error {
+		return spans.Step(ctx, w.tracer, d.Action.String(), string(d.Reason),
+			func(ctx context.Context) error { return w.act(ctx, d) })
+	})
 	if err == nil && d.Action == provision.CreateVolume && w.facts.Record.Unfit {
 		w.countFailure()
 	}
@@ -259,6 +260,20 @@ func (w *run) Do(ctx context.Context, d provision.Decision) (over bool, err erro
 	}
 	w.last = d
 	return d.Action == provision.CloseEntry, err
+}
+
+// remembered carries out a step, and keeps what the run has learned by it for the next try. The call of a step that
+// panics, such as of the driver, may still arrive, so it counts as not answered.
+func (w *run) remembered(step func() error) error {
+	returned := false
+	defer func() {
+		if w.track.record = w.facts.Record; !returned {
+			w.track.record.Unheard(w.cfg.Clock.Now())
+		}
+	}()
+	err := step()
+	returned = true
+	return err
 }
 
 // secondFailed reports why the open entry gets no request for the node that is selected now.

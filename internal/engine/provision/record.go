@@ -138,7 +138,8 @@ func (r *Record) turn() {
 	}
 }
 
-// Unheard records an unanswered write of the PersistentVolume or an unanswered DeleteVolume.
+// Unheard records an unanswered write of the PersistentVolume, an unanswered DeleteVolume, or a call that ended in a
+// panic.
 func (r *Record) Unheard(now time.Time) { r.Unanswered = now }
 
 // Deleted records the driver's answer to a DeleteVolume, begun at that time, that the volume is gone. If no call was
