@@ -56,7 +56,7 @@ type Config struct {
 	// then does not read claims whose deletion was shown, and receives no events with FinishOnly.
 	Claims ClaimFollower
 	// Changed, if set, is called when the driver's free capacity may have changed, with the class and the topology
-	// segments of the volume, nil if they are unknown. It must return immediately.
+	// segments of the volume, nil if they are unknown. It must return immediately, and a panic in it is logged.
 	Changed func(class string, at []map[string]string)
 	// Events records the outcome of each try on the claim. Default: a recorder of its own, which uses the client of all
 	// other requests.

@@ -208,7 +208,7 @@ func (w *run) createVolume(ctx context.Context) error {
 	reply.Comparable = whole && same
 	f.Learn(provision.CreateVolume, reply, first, began, w.cfg.Clock.Now(), w.cfg.Quiet)
 	if reply.Class == errclass.Done || reply.Class == errclass.Exhausted {
-		w.reportChanged(made)
+		w.reportChanged(ctx, made)
 	}
 	w.reschedule = w.reschedule || f.Reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
 	if reply.Unfit {

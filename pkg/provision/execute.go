@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -313,13 +314,14 @@ func (w *run) confirmEntry(ctx context.Context) error {
 }
 
 // reportChanged reports that the driver's free capacity may have changed in the topology of the created volume or,
-// without a volume, in the whole class.
-func (w *run) reportChanged(made *csi.Volume) {
+// without a volume, in the whole class. A panic of Config.Changed does not end the step, whose call was answered.
+func (w *run) reportChanged(ctx context.Context, made *csi.Volume) {
 	var at []map[string]string
 	for _, topology := range made.GetAccessibleTopology() {
 		at = append(at, topology.GetSegments())
 	}
-	w.cfg.Changed(w.request().PV.Spec.StorageClassName, at)
+	class := w.request().PV.Spec.StorageClassName
+	_ = panics.Contain(ctx, func() { w.cfg.Changed(class, at) }, "callback", "Config.Changed")
 }
 
 // storePV creates the PersistentVolume, under the volume's name or apart. An existing PV is no error here: the answer
@@ -392,7 +394,7 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 			"which does not match the request, is deleted.", request.Secret.Namespace, request.Secret.Name, handle)
 	}
 	w.recorder.Event(ctx, w.eventOn(), why, detail)
-	w.reportChanged(w.track.made)
+	w.reportChanged(ctx, w.track.made)
 	return nil
 }
 

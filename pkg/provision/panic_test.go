@@ -89,3 +89,15 @@ func TestPanicInDeleteVolumeIsNoAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestPanicOfChangedHidesNoAnswer: a panic of the callback is logged, and the driver's answer counts.
+func TestPanicOfChangedHidesNoAnswer(t *testing.T) {
+	r, _, _ := opened(t, Config{Changed: func(string, []map[string]string) { panic("a mistake") }})
+	if panicked := r.does(t, provision.CreateVolume); panicked || r.track.record.Volume != provision.VolumeMade ||
+		!r.track.record.Quiet(r.cfg.Clock.Now(), r.cfg.Quiet) {
+		t.Errorf("panicked %t, CreateVolume: %+v", panicked, r.track.record)
+	}
+	if panicked := r.does(t, provision.DeleteVolume); panicked || !r.track.record.Settled() {
+		t.Errorf("panicked %t, DeleteVolume: %+v", panicked, r.track.record)
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	translation "github.com/csi-reclaimer/csi-reclaimer/internal/migration"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/secretref"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
@@ -39,7 +40,9 @@ type answer struct {
 	secrets map[string]string
 }
 
-// carryOut makes the call that a session asks for, and updates traces, logs, metrics and Config.Deleted.
+// carryOut makes the call that a session asks for, and updates traces, logs, metrics and Config.Deleted. The session
+// learns the answer after that, so a panic of Config.Deleted must not hide it: the volume would be deleted again and
+// again.
 func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets map[string]string) answer {
 	a := r.traces.call(ctx, s.Ask, func(ctx context.Context) answer { return r.ask(ctx, s.Ask, secrets) })
 	if s.Ask.Action == reclaim.DeleteVolume && a.err == nil {
@@ -49,7 +52,7 @@ func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets m
 		}
 		klog.FromContext(ctx).Info("Deleted a volume", "volumeHandle", pv.Handle, "claim",
 			klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
-		r.cfg.Deleted(pv.StorageClass, pv.Segments())
+		_ = panics.Contain(ctx, func() { r.cfg.Deleted(pv.StorageClass, pv.Segments()) }, "callback", "Config.Deleted")
 	}
 	if s.Ask.Action == reclaim.RemoveFinalizer && a.err == nil {
 		klog.FromContext(ctx).Info("Removed the finalizer from a PV whose volume is kept", "reason", s.Ask.Reason)

@@ -93,7 +93,7 @@ type Config struct {
 	// differ. A shorter time reports PVs that no API server could have protected.
 	AdmissionPolicySettles time.Duration
 	// Deleted, if set, is called for each deleted volume with its class and the topology segments that it could be used
-	// in, none if they are unknown. It must return at once.
+	// in, none if they are unknown. It must return at once, and a panic in it is logged.
 	Deleted func(class string, at []map[string]string)
 	// Progress, if set, is called during Release after each PV, with the numbers of PVs released so far, of failures, and
 	// of all PVs to release. Calls are serialized and must return at once.

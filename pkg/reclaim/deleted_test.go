@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -28,4 +29,13 @@ func TestDeletedCalledOnceVolumeIsGone(t *testing.T) {
 	if want := []string{"fast[map[zone:a]]"}; !slices.Equal(reported, want) {
 		t.Errorf("reported %q, want %q", reported, want)
 	}
+}
+
+// A panic of Deleted is logged, and the volume is not deleted again.
+func TestPanicOfDeletedHidesNoDeletion(t *testing.T) {
+	w, r := newWorldWith(t, Config{Deleted: func(string, []map[string]string) { panic("a mistake") }})
+	if err := panics.Contain(t.Context(), func() { r.reconcile(t.Context(), "pv") }); err != nil {
+		t.Error(err)
+	}
+	w.expect(t, reclaims()...)
 }

@@ -25,7 +25,7 @@ func TestLibraryImports(t *testing.T) {
 			own + "csidriver/migration", own + "csidriver/errclass", inner + "engine/reclaim",
 			inner + "engine/pvclaim", own + "leadership", inner + "events", inner + "spans", inner + "text",
 			inner + "kube", inner + "controller",
-			own + "permission", own + "volume", inner + "settings",
+			own + "permission", own + "volume", inner + "settings", inner + "panics",
 			inner + "migration", inner + "secretref",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"go.opentelemetry.io/otel/trace",
@@ -70,7 +70,7 @@ func TestLibraryForbiddenCalls(t *testing.T) {
 		"../../internal/text", "../../internal/spans", "../../internal/kube", "../../internal/controller",
 		"../permission", "../volume",
 		"../../internal/migration", "../../internal/secretref", "../../internal/engine/reclaim",
-		"../../internal/reasons", "../leadership"} {
+		"../../internal/reasons", "../../internal/panics", "../leadership"} {
 		entries := must.Get(os.ReadDir(dir))(t)
 		for _, entry := range entries {
 			name := filepath.Join(dir, entry.Name())
