@@ -35,7 +35,7 @@ func TestNoCallsAfterLeaseExpiry(t *testing.T) {
 	if err := r.syncBrake(t.Context()); !errors.Is(err, leadership.ErrExpired) {
 		t.Errorf("look at the brake: %v", err)
 	}
-	if err := r.releaseOne(t.Context(), w.pv); !errors.Is(err, leadership.ErrExpired) {
+	if _, err := r.releaseOne(t.Context(), w.pv); !errors.Is(err, leadership.ErrExpired) {
 		t.Errorf("release: %v", err)
 	}
 	w.expect(t)

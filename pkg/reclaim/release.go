@@ -93,10 +93,11 @@ func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (out Rele
 	var first error
 	if of > 0 {
 		// The first PV goes alone, to show whether the write has any effect.
-		if first = r.releaseOne(ctx, todo[0]); errors.Is(first, ErrFinalizerRestored) {
-			return out, first
+		pv, err := r.releaseOne(ctx, todo[0])
+		if errors.Is(err, ErrFinalizerRestored) {
+			return out, err
 		}
-		first = note(todo[0], first)
+		first = note(pv, err)
 		todo = todo[1:]
 	}
 	workers := controller.NewWorkers(r.cfg.Workers)
@@ -104,38 +105,39 @@ func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (out Rele
 		if ctx.Err() != nil {
 			break
 		}
-		workers.Go(func() error { return note(pv, r.releaseOne(ctx, pv)) })
+		workers.Go(func() error { return note(r.releaseOne(ctx, pv)) })
 	}
 	err = errors.Join(first, workers.Wait(), ctx.Err())
 	slices.Sort(out.Abandoned)
 	return out, err
 }
 
-// releaseOne removes our finalizers from one PV, and reads the PV again after a conflict.
-func (r *Controller) releaseOne(ctx context.Context, pv volume.PV) error {
+// releaseOne removes our finalizers from one PV, and reads the PV again after a conflict. It returns the state from
+// which they were removed: the PV may have been deleted since it was listed.
+func (r *Controller) releaseOne(ctx context.Context, pv volume.PV) (volume.PV, error) {
 	uid := pv.UID
 	for range releaseTries {
 		if len(r.engine.Rules.Finalizers(pv)) == 0 {
-			return nil
+			return pv, nil
 		}
 		if err := r.mayAct(); err != nil {
-			return err
+			return pv, err
 		}
 		_, err := r.cluster.patchFinalizers(ctx, pv, nil, r.engine.Rules.Finalizers(pv), true)
 		if err == nil || errors.Is(err, kube.ErrGone) {
-			return nil
+			return pv, nil
 		}
 		if !errors.Is(err, kube.ErrChanged) {
-			return err
+			return pv, err
 		}
 		now, found, err := r.cluster.readPV(ctx, pv.Name)
 		switch {
 		case err != nil:
-			return err
+			return pv, err
 		case !found || now.UID != uid:
-			return nil
+			return pv, nil
 		}
 		pv = now
 	}
-	return fmt.Errorf("PV %q: it changed %d times while its finalizer was being removed", pv.Name, releaseTries)
+	return pv, fmt.Errorf("PV %q: it changed %d times while its finalizer was being removed", pv.Name, releaseTries)
 }

@@ -1,0 +1,29 @@
+package reclaim
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// TestReleaseNamesPVDeletedMeanwhile: the PV is deleted after it was listed, so the first write fails.
+func TestReleaseNamesPVDeletedMeanwhile(t *testing.T) {
+	for name, before := range map[string][]volume.PV{"the first PV": nil, "another PV": {sibling()}} {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorldWith(t, Config{Mode: ModeRelease})
+			listed, writes := w.pv, 0
+			w.at("drop", func() {
+				writes++
+				if delete(w.fail, "drop"); writes == len(before)+1 {
+					w.pv.Terminating, w.fail["drop"] = true, kube.ErrChanged
+				}
+			})
+			out, err := r.releaseAll(t.Context(), append(before, listed))
+			if err != nil || out.PVs != len(before)+1 || !slices.Equal(out.Abandoned, []string{"pv"}) {
+				t.Errorf("%+v, %v; diary %q", out, err, w.diary)
+			}
+		})
+	}
+}
