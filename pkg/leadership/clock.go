@@ -63,7 +63,8 @@ func (c *Clock) Lost() <-chan struct{} { return c.lost }
 
 // Back returns a channel that is closed once the Lease goes back to an earlier state, as after a restore of etcd: the
 // watch caches of the process may then be ahead of the cluster, and miss changes. A replica that waits for the Lease
-// should end, too. A state that another replica has written since hides the earlier one.
+// must end, too, because its lock takes no Lease that went back. A state that another replica has written since hides
+// the earlier one.
 func (c *Clock) Back() <-chan struct{} { return c.back }
 
 // wentBack reports whether the Lease went back.
@@ -97,7 +98,9 @@ func (c *Clock) String() string {
 	return text + ", held by " + c.other + " now"
 }
 
-// Lock wraps the lock of an election so that c observes its renewals.
+// Lock wraps the lock of an election so that c observes its renewals. The wrapped lock's Get fails with ErrExpired once
+// another replica has held the Lease during this replica's term, or the Lease went back. This replica must not take it
+// then, because it does not know the other leader's actions, or the cluster's state: its process ends, and starts anew.
 func (c *Clock) Lock(lock resourcelock.Interface) resourcelock.Interface {
 	return observed{lock, c}
 }
@@ -116,8 +119,8 @@ func (c *Clock) giveUp() {
 	c.held = false
 }
 
-// see records the state of the Lease in an answer of the API server, and reports whether this replica lost the Lease.
-func (c *Clock) see(now resourcelock.LeaderElectionRecord, self string) (lost bool) {
+// see records the state of the Lease in an answer of the API server, and reports whether this replica may take it.
+func (c *Clock) see(now resourcelock.LeaderElectionRecord, self string) (free bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last != nil && precedes(now, *c.last) && !c.wentBack() {
@@ -128,7 +131,7 @@ func (c *Clock) see(now resourcelock.LeaderElectionRecord, self string) (lost bo
 		c.seen, c.other = true, now.HolderIdentity
 		close(c.lost)
 	}
-	return c.seen
+	return !c.seen && !c.wentBack()
 }
 
 // wrote records the state of the Lease after a write, or that it does not exist, for nil.
@@ -154,15 +157,14 @@ type observed struct {
 	clock *Clock
 }
 
-// Get fails once another replica has held the Lease during this replica's term, or the Lease went back in it. This
-// replica must not take the Lease back, because it does not know the other leader's actions, or the cluster's state.
+// Get fails if this replica must not take the Lease; see Clock.Lock.
 func (o observed) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := o.Interface.Get(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
 		o.clock.wrote(nil)
-	case err == nil && o.clock.see(*record, o.Identity()):
-		return nil, nil, fmt.Errorf("renew the Lease %s: %w", o.Describe(), ErrExpired)
+	case err == nil && !o.clock.see(*record, o.Identity()):
+		return nil, nil, fmt.Errorf("take the Lease %s, which was %v: %w", o.Describe(), o.clock, ErrExpired)
 	}
 	return record, raw, err
 }

@@ -5,8 +5,8 @@
 // replica leads already. A Clock observes each renewal when it is sent, and measures with a clock that counts
 // suspended time (CLOCK_BOOTTIME on Linux).
 //
-// After a restore of etcd, the Lease goes back to an earlier state, and watches may miss changes. A program ends then,
-// on each replica ([Clock.Back]), and starts with new caches.
+// After a restore of etcd, the Lease goes back to an earlier state, and watches may miss changes. The wrapped lock does
+// not take that Lease. A program ends then, on each replica ([Clock.Back]), and starts with new caches.
 //
 // A program that elects a leader wraps its lock, and passes the Clock to the controllers that act:
 //

@@ -5,12 +5,21 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // calls is a worker whose call in flight ends when it is allowed to.
@@ -26,24 +35,24 @@ func newCalls() calls {
 func (c calls) run(context.Context) error { close(c.began); <-c.finish; return c.err }
 func (c calls) stop()                     { close(c.stopped) }
 
-// leads has a worker compete for a free Lease until ctx ends.
-func leads(ctx context.Context, t *testing.T, w worker) (ended chan error) {
+// leads has a worker compete for a Lease until ctx ends.
+func leads(ctx context.Context, t *testing.T, client kubernetes.Interface, w worker) (ended chan error) {
 	t.Helper()
-	client := newClientset()
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "default", "example", client.CoreV1(),
 		client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended = make(chan error, 1)
-	go func() { ended <- lead(ctx, lock, leaderelection.NewLeaderHealthzAdaptor(time.Second), w) }()
+	health := leaderelection.NewLeaderHealthzAdaptor(time.Second)
+	go func() { ended <- lead(ctx, leadership.NewClock(), lock, health, w) }()
 	return ended
 }
 
 func TestProductionReplicaFinishesItsCalls(t *testing.T) {
 	ctx, signal := context.WithCancel(t.Context())
 	w := newCalls()
-	ended := leads(ctx, t, w)
+	ended := leads(ctx, t, newClientset(), w)
 	<-w.began
 	signal()
 	<-w.stopped
@@ -62,14 +71,42 @@ func TestProductionReplicaEndsWithItsWork(t *testing.T) {
 	w := newCalls()
 	w.err = errors.New("the log was taken over")
 	close(w.finish)
-	if err := <-leads(t.Context(), t, w); !errors.Is(err, w.err) {
+	if err := <-leads(t.Context(), t, newClientset(), w); !errors.Is(err, w.err) {
 		t.Errorf("ended with %v", err)
 	}
 	lost := newCalls()
 	close(lost.finish)
-	if err := <-leads(t.Context(), t, lost); err == nil {
+	if err := <-leads(t.Context(), t, newClientset(), lost); err == nil {
 		t.Error("a replica that works no more goes on")
 	}
+}
+
+// A restored etcd has an earlier Lease. The caches of a replica that waits may be ahead of the cluster.
+func TestWaitingProductionReplicaEndsIfLeaseGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newClientset()
+		leases, now := client.CoordinationV1().Leases("default"), metav1.NewMicroTime(time.Now())
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "example"},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("other"), LeaseDurationSeconds: ptr.To[int32](15),
+				RenewTime: &now, AcquireTime: &now, LeaseTransitions: ptr.To[int32](5)}}
+		must.Get(leases.Create(t.Context(), lease, metav1.CreateOptions{}))(t)
+		w := newCalls()
+		ended := leads(t.Context(), t, client, w)
+		time.Sleep(time.Second) // by the clock of the bubble: it has read the Lease
+		lease.Spec.LeaseTransitions = ptr.To[int32](4)
+		must.Get(leases.Update(t.Context(), lease, metav1.UpdateOptions{}))(t)
+		select {
+		case err := <-ended:
+			if err == nil || !strings.Contains(err.Error(), "restore of etcd") {
+				t.Errorf("ended with %v", err)
+			}
+		case <-w.began:
+			close(w.finish)
+			t.Error("it leads")
+		case <-time.After(time.Minute): // by the clock of the bubble
+			t.Error("it waits for ever")
+		}
+	})
 }
 
 func TestProductionEndpoints(t *testing.T) {

@@ -100,7 +100,7 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 		leading, stop := context.WithCancel(background)
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()
-		return lead(leading, clock.Lock(lock), health, r)
+		return lead(leading, clock, lock, health, r)
 	})
 	if err := all.Wait(); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -183,15 +183,16 @@ type worker interface {
 	stop()
 }
 
-// lead waits for the lease, runs the worker while it is held, and stops it when ctx ends.
-func lead(ctx context.Context, lock resourcelock.Interface, health *leaderelection.HealthzAdaptor,
-	w worker) error {
+// lead waits for the lease, runs the worker while it is held, and stops it when ctx ends. An error
+// means that the process has to start anew.
+func lead(ctx context.Context, clock *leadership.Clock, lock resourcelock.Interface,
+	health *leaderelection.HealthzAdaptor, w worker) error {
 	election, resign := context.WithCancel(context.WithoutCancel(ctx))
 	defer resign()
 	var began atomic.Bool
 	ended := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
+		Lock: clock.Lock(lock), LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
 		RetryPeriod: 5 * time.Second,
 		// The lease is not released but expires: client-go would also release it while calls are
 		// still in flight.
@@ -214,15 +215,24 @@ func lead(ctx context.Context, lock resourcelock.Interface, health *leaderelecti
 			resign()
 		}
 	})()
+	go func() {
+		select {
+		case <-clock.Back(): // as after a restore of etcd: the caches may be ahead of the cluster
+			resign()
+		case <-election.Done():
+		}
+	}()
 	elector.Run(election)
-	if !began.Load() {
+	if began.Load() {
+		if err := <-ended; err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
 		return nil
 	}
-	if err := <-ended; err != nil || ctx.Err() != nil {
-		return err
-	}
-	// The memory of this process is void: start anew.
-	return errors.New("the leader election lease was lost")
+	// The memory of this process is void.
+	return fmt.Errorf("lost the leader election lease, which was %v", clock)
 }
 
 // endpoints serves metrics and health checks.

@@ -191,7 +191,7 @@ func (e *Elector) lock(events resourcelock.EventRecorder, term *term) (resourcel
 	if err != nil {
 		return nil, fmt.Errorf("set up the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
 	}
-	return unreleased{e.cfg.Clock.Lock(lock), term, e.cfg.Clock}, nil
+	return unreleased{e.cfg.Clock.Lock(lock), term}, nil
 }
 
 // lead calls lead while the Lease is held, and returns the reason for its end.
@@ -236,17 +236,7 @@ func (e *Elector) watch(ctx context.Context) {
 // deadline, before it ends the leader's context.
 type unreleased struct {
 	resourcelock.Interface
-	term  *term
-	clock *leadership.Clock
-}
-
-// Get fails once the Lease went back: this replica must not take it with the caches that it has.
-func (u unreleased) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	record, raw, err := u.Interface.Get(ctx)
-	if err == nil && isClosed(u.clock.Back()) {
-		return nil, nil, fmt.Errorf("take the Lease %s: it is %v", u.Describe(), u.clock)
-	}
-	return record, raw, err
+	term *term
 }
 
 func (u unreleased) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
