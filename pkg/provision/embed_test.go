@@ -128,3 +128,15 @@ func TestProductionEndpoints(t *testing.T) {
 		}
 	}
 }
+
+// The error that a replica ends with is the first one of its goroutines.
+func TestClosedServerHidesNoError(t *testing.T) {
+	server := &http.Server{Addr: "no address", ReadHeaderTimeout: time.Second}
+	if err := serve(server); err == nil {
+		t.Error("it serves nowhere, without an error")
+	}
+	must.OK(t, server.Close())
+	if err := serve(server); err != nil {
+		t.Errorf("after its end: %v", err)
+	}
+}

@@ -89,7 +89,7 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 	server := &http.Server{Addr: ":8080", Handler: endpoints(registry, health, r.synced),
 		ReadHeaderTimeout: 10 * time.Second}
 	all, background := errgroup.WithContext(context.WithoutCancel(ctx))
-	all.Go(server.ListenAndServe)
+	all.Go(func() error { return serve(server) })
 	watching, end := context.WithCancel(background)
 	// Each replica knows the history before it leads.
 	all.Go(func() error { r.reclaimer.Watch(watching); return nil })
@@ -102,10 +102,16 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 		defer context.AfterFunc(ctx, stop)()
 		return lead(leading, clock, lock, health, r)
 	})
-	if err := all.Wait(); !errors.Is(err, http.ErrServerClosed) {
+	return errors.Join(all.Wait(), driver.Err())
+}
+
+// serve serves until the server is closed, which is no error: it would hide the error that the
+// replica ends with.
+func serve(server *http.Server) error {
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return driver.Err()
+	return nil
 }
 
 // whileFit returns a context that also ends when a driver serves the socket that this process is
