@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,29 +126,26 @@ func (l *inFlightLog) stepAside(ctx context.Context, lost error) error {
 	return nil // a stop is no error
 }
 
-// MissingPermissions returns the permissions on Leases that the process lacks. One that finishes entries creates no
-// Lease, and needs none if it may not read them.
-func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
-	permissions := []permission.Permission{l.lease("get"), l.lease("create"), l.lease("update")}
-	if l.finishOnly {
-		permissions = []permission.Permission{l.lease("update")}
-		if !l.releases && l.mayNotRead(ctx) {
-			return nil, nil
-		}
-	}
-	return permission.Missing(ctx, l.authorization, permissions)
-}
+// Permissions returns none, because MissingPermissions knows whether the process needs them.
+func (l *inFlightLog) Permissions() []permission.Permission { return nil }
 
-func (l *inFlightLog) lease(verb string) permission.Permission {
-	return permission.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb, Namespace: l.namespace,
-		Without: "no volume is provisioned or deleted, because it is not known which are in flight", Unsafe: true}
+// MissingPermissions returns the permissions of the log that the process lacks. One that only finishes entries needs
+// none if it may not read them.
+func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]permission.Permission, error) {
+	missing, err := permission.Missing(ctx, l.authorization, l.Log.Permissions())
+	if l.finishOnly && !l.releases && slices.ContainsFunc(missing, reads) {
+		return nil, err
+	}
+	return missing, err
 }
 
 // mayNotRead reports whether the API server says that the program may not read the Leases.
 func (l *inFlightLog) mayNotRead(ctx context.Context) bool {
-	missing, err := permission.Missing(ctx, l.authorization, []permission.Permission{l.lease("get")})
-	return err == nil && len(missing) > 0
+	missing, err := permission.Missing(ctx, l.authorization, l.Log.Permissions())
+	return err == nil && slices.ContainsFunc(missing, reads)
 }
+
+func reads(p permission.Permission) bool { return p.Verb == "get" }
 
 // Run writes the log until ctx ends, and reports strays.
 func (l *inFlightLog) Run(ctx context.Context) error {

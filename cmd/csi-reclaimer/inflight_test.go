@@ -281,6 +281,26 @@ func TestRefusedTakeOverKeepsVolumes(t *testing.T) {
 	}
 }
 
+// TestPermissionsOfLog: a process runs without the log of another one that it may not read, but no release does.
+func TestPermissionsOfLog(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mayRead, finishOnly, releases bool
+		want                          int
+	}{
+		"it provisions, and may not read":  {false, false, false, 2},
+		"it finishes, and may not read":    {false, true, false, 0},
+		"a release that may not read":      {false, true, true, 2},
+		"it has all that it needs already": {true, true, true, 0},
+	} {
+		log := logIn(t, strayClient(&c.mayRead), strayLog, 0)
+		log.finishOnly, log.releases = c.finishOnly, c.releases
+		if missing, err := log.MissingPermissions(t.Context()); err != nil || len(missing) != c.want {
+			t.Errorf("%s: %v, %v", name, missing, err)
+		}
+	}
+}
+
 // TestStepAside: a superseded process that has no election waits until the other one is idle.
 func TestStepAside(t *testing.T) {
 	t.Parallel()

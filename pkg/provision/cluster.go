@@ -163,24 +163,33 @@ func classOfWrite(err error) errclass.Class {
 	return errclass.Uncertain
 }
 
-// Permissions returns the permissions that a Controller with these settings needs. They do not include Secrets, whose
-// names are known only when a volume is created. Without a permission the Controller does less, but stays safe.
+// Permissions returns the permissions that a Controller with these settings needs, and those of its Log. They do not
+// include Secrets, whose names are known only when a volume is created. Without a permission the Controller does less,
+// but stays safe.
 func (p *Controller) Permissions() []permission.Permission {
 	const storage = "storage.k8s.io"
 	core := func(resource, verb, without string) permission.Permission {
 		return permission.Permission{Resource: resource, Verb: verb, Without: without}
 	}
-	volumes := []permission.Permission{
-		core("persistentvolumes", "list", "no claim gets a volume"),
-		core("persistentvolumes", "watch", "no claim gets a volume"),
-		core("persistentvolumes", "get", "a volume whose PV was created and not confirmed stays unsettled"),
-		core("persistentvolumes", "create", "no claim gets a volume, and no volume that is in flight its PV"),
-	}
-	if p.cfg.FinishOnly {
-		return volumes
-	}
 	const nothing, classless = "no claim gets a volume", "no claim gets a volume, because its class is not known"
 	rights := []permission.Permission{
+		core("persistentvolumes", "list", nothing),
+		core("persistentvolumes", "watch", nothing),
+		core("persistentvolumes", "get", "a volume whose PV was created and not confirmed stays unsettled"),
+		core("persistentvolumes", "create", "no claim gets a volume, and no volume that is in flight its PV"),
+		core("events", "create", "why a claim waits is only in the log"),
+		core("events", "patch", "why a claim waits is only in the log"),
+	}
+	if l, ok := p.log.(interface {
+		Permissions() []permission.Permission
+	}); ok {
+		rights = append(rights, l.Permissions()...)
+	}
+	if p.cfg.FinishOnly {
+		return append(rights, core("persistentvolumeclaims", "get",
+			"a volume in flight stays unsettled if its Secret is gone with its claim"))
+	}
+	rights = append(rights,
 		core("persistentvolumeclaims", "list", nothing),
 		core("persistentvolumeclaims", "watch", nothing),
 		core("persistentvolumeclaims", "get",
@@ -189,15 +198,11 @@ func (p *Controller) Permissions() []permission.Permission {
 			"no claim is cloned, for without update, too, its source cannot be protected"),
 		core("persistentvolumeclaims", "update",
 			"a claim is not given another node where the selected one cannot have its volume"),
-		{Group: storage, Resource: "storageclasses", Verb: "list", Without: classless},
-		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: classless},
-	}
-	rights = append(rights, volumes...)
+		permission.Permission{Group: storage, Resource: "storageclasses", Verb: "list", Without: classless},
+		permission.Permission{Group: storage, Resource: "storageclasses", Verb: "watch", Without: classless},
+	)
 	if p.cfg.Local == nil { // a node knows itself
 		rights = append(rights, core("nodes", "get", "no claim gets a volume for which a node was selected"))
-	}
-	for _, verb := range []string{"create", "patch"} {
-		rights = append(rights, core("events", verb, "why a claim waits is only in the log"))
 	}
 	if w, ok := p.requests.(Watcher); ok {
 		rights = append(rights, w.Permissions()...)

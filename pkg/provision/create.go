@@ -91,7 +91,8 @@ type Driver interface {
 // Log is the in-flight log; *inflight.Log is one.
 //
 // A Log may have a method LeaseOf(volume string) v1.ObjectReference, which returns the Lease of a volume's entry.
-// Events about a claim that is gone, or was bound before the Controller began, are then recorded on the Lease.
+// Events about a claim that is gone, or was bound before the Controller began, are then recorded on the Lease. It may
+// have a method Permissions() []permission.Permission, which returns the permissions that it needs.
 type Log interface {
 	// TakeOver reads the log, and keeps every earlier process from writing to it.
 	TakeOver(ctx context.Context) error

@@ -10,12 +10,14 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestUnfitHandleForm: the driver's id of a migrated volume may differ from the handle of its PersistentVolume, so it
@@ -84,7 +86,7 @@ func TestChangedIsCalledForCapacityChanges(t *testing.T) {
 }
 
 // TestFinishOnlyNeedsNoRightsToProvision: a role that does not provision may list neither claims nor classes, but
-// finishes the entries in flight.
+// finishes the entries in flight, and reads a claim whose Secret is gone.
 func TestFinishOnlyNeedsNoRightsToProvision(t *testing.T) {
 	w := newWorld(t)
 	var forbidden atomic.Bool
@@ -96,9 +98,33 @@ func TestFinishOnlyNeedsNoRightsToProvision(t *testing.T) {
 	forbidden.Store(true)
 	p := w.start(Config{FinishOnly: true})
 	w.wait("it has its PV", w.provisioned)
+	var rights []string
 	for _, right := range p.provisioner.Permissions() {
-		if right.Resource != "persistentvolumes" {
-			t.Errorf("it asks for the right to %s %s", right.Verb, right.Resource)
+		rights = append(rights, right.Verb+" "+right.Resource)
+	}
+	want := []string{"list persistentvolumes", "watch persistentvolumes", "get persistentvolumes",
+		"create persistentvolumes", "create events", "patch events", "get persistentvolumeclaims"}
+	if !slices.Equal(rights, want) {
+		t.Errorf("it asks for %q, want %q", rights, want)
+	}
+}
+
+// TestPermissionsOfLog: the list is complete for a program that writes its RBAC from it.
+func TestPermissionsOfLog(t *testing.T) {
+	client := fake.NewClientset()
+	log := must.Get(inflight.New(inflight.Config{Leases: client.CoordinationV1(), Namespace: "ns", Name: "log",
+		Driver: driverName, CreateMissing: true}))(t)
+	for _, finishOnly := range []bool{false, true} {
+		p := must.Get(NewForClient(client, driverName, &process{}, plainOrders{},
+			Config{Log: log, FinishOnly: finishOnly}))(t)
+		var verbs []string
+		for _, right := range p.Permissions() {
+			if right.Resource == "leases" && right.Namespace == "ns" {
+				verbs = append(verbs, right.Verb)
+			}
+		}
+		if want := []string{"get", "update", "create"}; !slices.Equal(verbs, want) {
+			t.Errorf("finish only %t: Leases: %q, want %q", finishOnly, verbs, want)
 		}
 	}
 }

@@ -31,10 +31,13 @@ import (
 	"fmt"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
 // Config configures the location of a log and its writer. Leases, Namespace, Name and Driver are required.
@@ -68,6 +71,21 @@ type Config struct {
 	// Lease is the leader election's lease: writes are sent only while time is left, and end with it. If nil, only the
 	// epoch keeps earlier processes from writing.
 	Lease interface{ Left() time.Duration }
+}
+
+// Permissions returns the permissions that the log needs. Without one of them TakeOver fails, and no volume is known to
+// be settled.
+func (l *Log) Permissions() (needed []permission.Permission) {
+	verbs := []string{"get", "update"}
+	if l.cfg.CreateMissing {
+		verbs = append(verbs, "create")
+	}
+	for _, verb := range verbs {
+		needed = append(needed, permission.Permission{Group: coordinationv1.GroupName, Resource: "leases", Verb: verb,
+			Namespace: l.cfg.Namespace, Unsafe: true,
+			Without: "no volume is provisioned or deleted, because it is not known which are in flight"})
+	}
+	return needed
 }
 
 // Validate returns an error that lists the missing and invalid fields.

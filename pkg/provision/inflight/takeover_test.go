@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,24 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
+
+// TestPermissions: a log that creates no Leases needs no permission for that.
+func TestPermissions(t *testing.T) {
+	for create, want := range map[bool][]string{true: {"get", "update", "create"}, false: {"get", "update"}} {
+		cfg := settings(newStore(), "one")
+		cfg.CreateMissing = create
+		var verbs []string
+		for _, needed := range prepare(t, cfg).Permissions() {
+			if verbs = append(verbs, needed.Verb); needed.Resource != "leases" || needed.Group != "coordination.k8s.io" ||
+				needed.Namespace != cfg.Namespace || !needed.Unsafe {
+				t.Errorf("%+v", needed)
+			}
+		}
+		if !slices.Equal(verbs, want) {
+			t.Errorf("create %t: %q, want %q", create, verbs, want)
+		}
+	}
+}
 
 func TestTakeOverWithoutRights(t *testing.T) {
 	for _, verb := range []string{"get", "create", "update"} {
