@@ -38,7 +38,8 @@ func (f Facts) equal(other Facts) bool {
 
 // Require registers a check of every driver that serves the socket after the current one. An error of fits means that
 // the process is not set up for that driver: see Replaced. fits runs before the driver gets any other call, and its
-// context ends with the Driver.
+// context ends with the Driver. It decides by its arguments, and must not call Segments, Refresh or Require, which wait
+// until it has returned.
 func (d *Driver) Require(fits func(ctx context.Context, before, after Facts) error) {
 	d.judging.Lock()
 	defer d.judging.Unlock()
