@@ -31,6 +31,7 @@ func recordedRuns() []recordedRun {
 	return []recordedRun{
 		{name: "nothing is wrong", goesOn: longest, happens: allIsWell},
 		{name: "csi-reclaimer stops", happens: sidecarStops, fire: []string{"CSIReclaimerDown"}},
+		{name: "the driver never answers", happens: driverSilent, fire: []string{"CSIReclaimerNotReady"}},
 		{name: "the driver fails", goesOn: 180, args: []string{"--retry-interval-max=1s", "--leak-check-interval=2s",
 			"--capacity-for-immediate-binding"},
 			driver: mockdriver.Options{Args: []string{"--place=" + zone + "=a@64Mi"},
@@ -52,7 +53,8 @@ func recordedRuns() []recordedRun {
 			"VolumeGuardFencedForHours", "VolumeGuardFencesHalted", "VolumeGuardNodeNotFenced", "VolumeGuardUnfenceFails"}},
 		{name: "claims of StatefulSets", happens: claimsOfSets, fire: []string{"VolumeGuardClaimRetentionIgnored",
 			"VolumeGuardClaimsKept", "VolumeGuardPodLosesClaim"}},
-		{name: "no certificate", happens: noCertificate, fire: []string{"VolumeGuardCertificateEnds"}},
+		{name: "no certificate", happens: noCertificate, fire: []string{"CSIReclaimerNotReady",
+			"VolumeGuardCertificateEnds"}},
 		{name: "no drivers", happens: noDrivers, fire: []string{"VolumeGuardDriversUnreadable"}},
 	}
 }
@@ -85,6 +87,13 @@ func allIsWell(t *testing.T, r live) {
 }
 
 func sidecarStops(t *testing.T, r live) { must(t, r.car.Terminate()) }
+
+// driverSilent starts csi-reclaimer beside a driver that does not answer.
+func driverSilent(t *testing.T, r live) {
+	must(t, r.driver.SetFaults(patiently(t), plan(faults.Rule{Method: "Probe", Action: faults.Block})))
+	must(t, r.car.Terminate())
+	must(t, r.car.Restart())
+}
 
 // zone is the topology label of the driver whose capacity is published.
 const zone = "scrape.csi-reclaimer.io/zone"

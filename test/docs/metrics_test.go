@@ -30,10 +30,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/statefulset"
 )
 
-// fromLibraries are the metrics of Kubernetes' libraries in each program. test/deploy compares them, as the whole page,
-// with a live scrape.
-const fromLibraries = `
+// ofBoth are the metrics that each program has of its HTTP port and of Kubernetes' libraries. test/deploy compares
+// them, as the whole page, with a live scrape.
+const ofBoth = `
 ## Both
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+| ` + "`csi_reclaimer_ready` | gauge |  | 1 while `/readyz` succeeds, else 0." + ` |
 
 The libraries of Kubernetes add their own. These are of use for dashboards and alerts:
 
@@ -82,7 +86,7 @@ func TestMetricReferenceIsCurrent(t *testing.T) {
 	metrics(t, &text, "csi-reclaimer", sidecar(t))
 	text.WriteString(ofDriverCalls)
 	metrics(t, &text, "volume-guard", guard(t))
-	text.WriteString(fromLibraries)
+	text.WriteString(ofBoth)
 	CheckPage(t, "metrics.md", text.String())
 }
 

@@ -128,6 +128,7 @@ func (o *Options) handler(filter *authorization.Filter, state *State, metrics pr
 	for path, handler := range o.more {
 		handle(path, path, handler)
 	}
-	handle(o.metricsPath, o.metricsPath, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	all := prometheus.Gatherers{state.metrics(), metrics}
+	handle(o.metricsPath, o.metricsPath, promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
 	return mux
 }

@@ -11,7 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
 // Check returns an error if a part of the program is unhealthy.
@@ -107,4 +110,15 @@ func (s *State) Ready() error {
 		return errors.New(strings.Join(s.lacks, "\n"))
 	}
 	return s.begun()
+}
+
+// metrics returns the metric of the state, which is served from the moment the port is open: a program that waits for
+// its driver has no other metric that tells it from a program at rest.
+func (s *State) metrics() prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "csi_reclaimer_ready",
+		Help: "1 while /readyz succeeds, else 0.",
+	}, func() float64 { return events.Bool(s.Alive() == nil && s.Ready() == nil) }))
+	return registry
 }

@@ -3,12 +3,16 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
@@ -67,17 +71,32 @@ func TestState(t *testing.T) {
 	if err := s.Ready(); !errors.Is(err, waiting) {
 		t.Errorf("waiting, Ready = %v", err)
 	}
+	wantMetric(t, s, 0)
 	s.Begin(func() error { return nil })
 	s.Lack("this", "that")
 	if err := s.Ready(); err == nil || err.Error() != "this\nthat" {
 		t.Errorf("Ready = %v, want what is lacking", err)
 	}
+	wantMetric(t, s, 0)
 	s.Lack()
+	wantMetric(t, s, 1)
 	s.Watch(func() error { return old })
+	wantMetric(t, s, 0)
 	if err := s.Ready(); err != nil {
 		t.Errorf("nothing is lacking any more, Ready = %v", err)
 	}
 	if err := s.Alive(); !errors.Is(err, old) {
 		t.Errorf("Alive = %v, want %v", err, old)
+	}
+}
+
+// wantMetric expects this value of csi_reclaimer_ready beside the metrics of the program.
+func wantMetric(t *testing.T, s *State, want int) {
+	t.Helper()
+	handler := (&Options{metricsPath: "/metrics"}).handler(nil, s, prometheus.NewRegistry())
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	if line := fmt.Sprintf("\ncsi_reclaimer_ready %d\n", want); !strings.Contains(answer.Body.String(), line) {
+		t.Errorf("want %q in %s", line, answer.Body)
 	}
 }
