@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/client-go/tools/reference"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // The bounds of a Sender. A client with 10 calls a second sends a full queue in half an hour.
@@ -173,7 +174,7 @@ func (s *Sender) send(ctx context.Context, r *report) {
 		if err == nil {
 			return
 		}
-		switch code := answer(err); {
+		switch code := kube.Answer(err); {
 		case ctx.Err() != nil:
 			s.cfg.Logger.Info("An Event may not be sent, because the program ends", "reason", r.reason)
 			return
@@ -192,15 +193,6 @@ func (s *Sender) send(ctx context.Context, r *report) {
 		}
 		timer.Stop()
 	}
-}
-
-// answer returns the status code of the API server's answer, 0 for none.
-func answer(err error) int32 {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		return status.Status().Code
-	}
-	return 0
 }
 
 // event returns the Event of a report, with a name of its own.

@@ -74,3 +74,14 @@ func TestNotFoundOfProxyIsNotAbsence(t *testing.T) {
 		}
 	}
 }
+
+func TestAnswer(t *testing.T) {
+	for err, want := range map[error]int32{
+		fmt.Errorf("read: %w", apierrors.NewForbidden(v1.Resource("pods"), "a", nil)): http.StatusForbidden,
+		errors.New("connection refused"):                                              0,
+	} {
+		if got := Answer(err); got != want {
+			t.Errorf("%v: %d, want %d", err, got, want)
+		}
+	}
+}

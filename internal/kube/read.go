@@ -73,6 +73,15 @@ func AnyAbsent(err error) bool {
 	return about.Name != ""
 }
 
+// Answer returns the status code of an error that is the API server's answer, and 0 for any other error.
+func Answer(err error) int32 {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Code
+	}
+	return 0
+}
+
 // notFound reports whether an error is the API server's answer that it has no object of that name. about is the object
 // that the answer names, zero for an error of another kind.
 func notFound(err error, name string) (about metav1.StatusDetails, absent bool) {

@@ -96,6 +96,8 @@ func (c *Controller) register(to prometheus.Registerer) error {
 	return events.Register(to, c.metrics.attempts, c.metrics.reports, c.metrics.release,
 		c.reports.WaitingMetric("csi_reclaimer_fence_waiting_nodes",
 			"Nodes with a NodeFence that waits or works, by reason.", nil),
+		c.policyReports.WaitingMetric("csi_reclaimer_fence_policies_waiting",
+			"FencePolicies of which a step has failed, by reason.", nil),
 		c.judgements.WaitingMetric("csi_reclaimer_fence_policy_waiting_nodes",
 			"Nodes that are unreachable, and that a FencePolicy does not fence, by reason.", nil),
 		events.Gauges(func(set events.SetGauge) {

@@ -1,8 +1,11 @@
 package fencing
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -28,37 +32,88 @@ func (c *Controller) reconcilePolicy(ctx context.Context, name string) controlle
 	if !found || p.DeletionTimestamp != nil {
 		return controller.Done()
 	}
-	if _, known := c.view.clear(c.cfg.Clock.Now()); !known && c.observer.looksForSilence() {
+	_, known := c.view.clear(c.cfg.Clock.Now())
+	unread := c.unread()
+	if !known && unread == nil && c.observer.looksForSilence() {
 		return controller.Done() // the next list of Leases decides
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("FencePolicy", name))
 	err := c.carryOutPolicy(ctx, p)
 	failure := controller.FailureOf(ctx, err)
-	if failure == controller.Retryable || failure == controller.Lasting {
-		c.policyReports.ReportFailure(ctx, policyObject(p), fencing.ReasonAPIReadFailed, err, false)
-	} else if err == nil {
+	switch {
+	case failure == controller.Retryable, failure == controller.Lasting:
+		c.policyReports.ReportFailure(ctx, policyObject(p), failedStep(err), err, false)
+	case ctx.Err() != nil:
+	case unread != nil: // the next list of Leases is the next try
+		c.policyReports.ReportFailure(ctx, policyObject(p), failedStep(unread), unread, false)
+	case err == nil:
 		c.policyReports.Forget(p.UID)
+	}
+	if now, found := c.observer.policies.Get(name); !found || now.UID != p.UID { // deleted and forgotten meanwhile
+		c.forgetPolicy(p.UID)
 	}
 	return failure.Result(controller.Retries(c.cfg.Settings))
 }
 
-// carryOutPolicy fences as many nodes as the policy allows now, and writes its status.
+// failedStep returns the reason of a failed step of a policy.
+func failedStep(err error) fencing.Reason { return reasons.Of(err, fencing.ReasonAPIReadFailed) }
+
+// carryOutPolicy fences as many nodes as the policy allows now, and writes its status, which is not Active if a step
+// has failed.
 func (c *Controller) carryOutPolicy(ctx context.Context, p *v1alpha1.FencePolicy) error {
 	f, err := c.policyFacts(ctx, p)
-	if err != nil {
-		return err
+	d, failed, changed := c.fenceNodes(ctx, p, f)
+	if changed = cmp.Or(changed, ctx.Err()); changed != nil {
+		return changed
 	}
-	d := fencing.DecidePolicy(f, c.cfg.Clock.Now())
-	for d.Fence != "" && !c.cfg.DryRun {
-		next, err := c.fenceNode(ctx, p, f, d.Fence)
-		if err != nil {
-			return err
-		}
-		f = next
-		d = fencing.DecidePolicy(f, c.cfg.Clock.Now())
+	if err = errors.Join(append(failed, err)...); err != nil {
+		d.Halted = cmp.Or(d.Halted, failedStep(err))
 	}
 	c.reportNodes(ctx, p, d)
-	return c.writePolicy(ctx, p, d)
+	return errors.Join(err, reasons.Because(fencing.ReasonAPIWriteFailed, c.writePolicy(ctx, p, d)))
+}
+
+// mostFailed bounds the nodes that fail in one pass over a policy, because a missing permission concerns all nodes.
+const mostFailed = 10
+
+// nodeError is an error that concerns one node, so that a policy goes on with the next node.
+type nodeError struct{ error }
+
+func (e nodeError) Unwrap() error { return e.error }
+
+// aboutNode wraps the error of a call about one node in a nodeError if the API server has answered. After a change
+// meanwhile, or without an answer, the pass over the policy ends.
+func aboutNode(err error) error {
+	if kube.Answer(err) == 0 || errors.Is(err, kube.ErrChanged) || errors.Is(err, kube.ErrGone) {
+		return err
+	}
+	return nodeError{err}
+}
+
+// fenceNodes fences nodes until the policy allows no further one, and returns its last decision and the failed steps.
+// changed means that the objects of the decision have changed, or that the work was canceled.
+func (c *Controller) fenceNodes(ctx context.Context, p *v1alpha1.FencePolicy, f fencing.PolicyFacts) (
+	d fencing.PolicyDecision, failed []error, changed error) {
+	for {
+		d = fencing.DecidePolicy(f, c.cfg.Clock.Now())
+		if d.Fence == "" || c.cfg.DryRun {
+			return d, failed, nil
+		}
+		next, err := c.fenceNode(ctx, p, f, d.Fence)
+		f = next
+		var alone nodeError
+		switch failure := controller.FailureOf(ctx, err); {
+		case err == nil:
+			continue
+		case failure == controller.Ended, failure == controller.Transient:
+			return d, nil, err
+		case errors.As(err, &alone) && len(failed)+1 < mostFailed:
+			f.Nodes[indexOf(f, d.Fence)].Skipped = failedStep(err)
+		default:
+			f.Failed = failedStep(err)
+		}
+		failed = append(failed, err)
+	}
 }
 
 // fenceNode creates the NodeFence of a node, if live reads agree with the watches. It returns the facts, updated by
@@ -76,13 +131,16 @@ func (c *Controller) fenceNode(ctx context.Context, p *v1alpha1.FencePolicy, f f
 		// The deletion frees the name and wakes the policy, as does the deletion by another client (ErrGone).
 		if err := c.cluster.deleteFence(ctx, fencing.Ask{Node: old.Name, UID: old.UID,
 			ResourceVersion: old.ResourceVersion}); err != nil {
-			return f, err
+			return f, reasons.Because(fencing.ReasonAPIWriteFailed, aboutNode(err))
 		}
 		return f, fmt.Errorf("the NodeFence of node %q that has ended is deleted first: %w", name, kube.ErrChanged)
 	}
 	since, _ := c.view.since(name)
 	if err := c.cluster.createFence(ctx, fenceFor(p, name, since)); err != nil {
-		return f, err
+		if kube.Answer(err) < http.StatusInternalServerError { // otherwise it may be created, and count against the limits
+			err = aboutNode(err)
+		}
+		return f, reasons.Because(fencing.ReasonAPIWriteFailed, err)
 	}
 	c.policyReports.Event(ctx, judged(p, name), fencing.ReasonUnreachable, "Node "+name+".")
 	f.Nodes[indexOf(f, name)].Fenced = true
@@ -107,11 +165,11 @@ func (c *Controller) readLive(ctx context.Context, p *v1alpha1.FencePolicy, f *f
 	old := countFences(f, fences, name)
 	n, err := c.cluster.readLabeledNode(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, aboutNode(err)
 	}
 	lease, err := c.cluster.readLease(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, aboutNode(err)
 	}
 	at := &f.Nodes[indexOf(*f, name)]
 	_, version := c.view.since(name)
@@ -147,7 +205,7 @@ func fenceFor(p *v1alpha1.FencePolicy, node string, since time.Time) *v1alpha1.N
 }
 
 // reportNodes reports the decisions of a policy about unreachable nodes. A node with a NodeFence is reported there
-// instead.
+// instead, and the cause of a failed step on the policy.
 func (c *Controller) reportNodes(ctx context.Context, p *v1alpha1.FencePolicy, d fencing.PolicyDecision) {
 	judgedNow := map[types.UID]bool{}
 	for _, j := range d.Nodes {
@@ -160,6 +218,10 @@ func (c *Controller) reportNodes(ctx context.Context, p *v1alpha1.FencePolicy, d
 			reason = fencing.ReasonWouldFence
 		}
 		judgedNow[about.Key] = true
+		if reason == fencing.ReasonAPIReadFailed || reason == fencing.ReasonAPIWriteFailed {
+			c.judgements.Count(about, reason)
+			continue
+		}
 		c.judgements.Report(ctx, about, reason, "Node "+j.Node+".")
 	}
 	c.observer.forgetJudged(p.UID, judgedNow, c.judgements.Forget)
@@ -201,7 +263,7 @@ func (c *Controller) policyStatus(p *v1alpha1.FencePolicy, d fencing.PolicyDecis
 	switch {
 	case p.Spec.DryRun:
 		halted = fencing.ReasonDryRun
-	case !c.observer.anyUnreachable():
+	case halted == fencing.ReasonViewLost && !c.observer.anyUnreachable():
 		halted = "" // no Lease is read in this state
 	}
 	if halted != "" {

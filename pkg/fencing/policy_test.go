@@ -364,7 +364,7 @@ func TestEndedFenceThatCannotBeDeleted(t *testing.T) {
 	w.node("a", v1.ConditionUnknown)
 	w.pass(2 * time.Minute)
 	w.wantPhase("a", v1alpha1.PhaseReturned)
-	if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
+	if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIWriteFailed] != 1 {
 		t.Errorf("%v waits", waiting)
 	}
 	if got := w.reconcilePolicy(t.Context(), "p"); got != controller.Retries(w.cfg.Settings).Slow() {

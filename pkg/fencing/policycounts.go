@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -127,21 +129,29 @@ type podLister interface {
 	readNamespace(ctx context.Context, name string) (map[string]string, error)
 }
 
-// countPods counts the pods that wait for these nodes.
+// countPods counts the pods that wait for these nodes. A node is skipped if that fails, and so are the nodes after it
+// if the API server does not answer.
 func countPods(ctx context.Context, of podLister, p *v1alpha1.FencePolicy, nodes []*fencing.NodeView) error {
+	var failed []error
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NamespaceSelector)
 	if err != nil {
-		return fmt.Errorf("namespaceSelector of FencePolicy %q: %w", p.Name, err)
+		failed = append(failed, fmt.Errorf("namespaceSelector of FencePolicy %q: %w", p.Name, err))
 	}
 	w := worth{of: of, namespaces: selector, selected: map[string]bool{}, budgets: map[string][]budget{},
 		patient: p.Spec.WaitForTolerations == nil || *p.Spec.WaitForTolerations}
+	ends := err != nil
 	for _, n := range nodes {
+		if ends {
+			n.Skipped = fencing.ReasonAPIReadFailed
+			continue
+		}
 		n.Budgeted = p.Spec.BudgetPatience.Duration > 0
 		if err := w.count(ctx, n); err != nil {
-			return err
+			n.Skipped, failed = fencing.ReasonAPIReadFailed, append(failed, err)
+			ends = kube.Answer(err) == 0 || len(failed) == mostFailed
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // worth decides which pods count, and reads each namespace at most once.

@@ -1,8 +1,8 @@
 package fencing
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -25,21 +25,25 @@ import (
 // maxJudged bounds the nodes in the status of a policy (pkg/apis/fencing/v1alpha1).
 const maxJudged = 100
 
-// policyFacts returns the facts for a policy without a live read.
+// policyFacts returns the facts for a policy without a live read. With an error, nodes are skipped, or no node is
+// fenced.
 func (c *Controller) policyFacts(ctx context.Context, p *v1alpha1.FencePolicy) (fencing.PolicyFacts, error) {
 	f := fencing.PolicyFacts{Rules: c.cfg.rules(), Spec: p.Spec}
-	f.View, _ = c.view.clear(c.cfg.Clock.Now())
-	var errs []error
+	if f.View, _ = c.view.clear(c.cfg.Clock.Now()); !f.View && c.unread() != nil {
+		f.Failed = fencing.ReasonAPIReadFailed
+	}
+	var invalid error
 	c.observer.nodes.Each(func(n *objects.LabeledNode) {
 		v, err := viewOf(p, n)
-		errs = append(errs, err)
+		invalid = cmp.Or(invalid, err)
 		if n.Unreachable {
 			v.Since, _ = c.view.since(n.Name)
 		}
 		f.Nodes = append(f.Nodes, v)
 	})
-	if err := errors.Join(errs...); err != nil {
-		return f, err
+	if invalid != nil {
+		f.Failed = fencing.ReasonAPIReadFailed
+		return f, invalid
 	}
 	var fences []fencing.Fence
 	c.observer.fences.Each(func(one fencing.Fence) { fences = append(fences, one) })
@@ -188,13 +192,19 @@ func (c *Controller) pollOnce(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		c.observer.policies.Each(func(p *v1alpha1.FencePolicy) {
-			c.policyReports.ReportFailure(ctx, policyObject(p), fencing.ReasonAPIReadFailed, err, false)
-		})
+		c.view.failed(err)
 	} else {
 		c.view.saw(leases, c.observer.unreachable(), c.cfg.Clock.Now())
 	}
 	c.observer.wakePolicies()
+}
+
+// unread returns the error of the last list of Leases, or nil while no list is needed.
+func (c *Controller) unread() error {
+	if !c.observer.looksForSilence() {
+		return nil
+	}
+	return c.view.failure()
 }
 
 // view holds this process's observations of node Leases, by its own clock, and is safe for concurrent use.
@@ -212,6 +222,8 @@ type view struct {
 	began, renewed time.Time
 	// silent maps each unreachable node to the time of the first list that found its Lease no longer renewed.
 	silent map[string]time.Time
+	// err is the error of the last list. While it is not nil, a missing renewal shows nothing about the network.
+	err error
 }
 
 func newView(silentAfter time.Duration) *view {
@@ -237,14 +249,27 @@ func (v *view) saw(leases map[string]string, unreachable []string, now time.Time
 			v.silent[name] = now
 		}
 	}
-	v.leases = leases
+	v.leases, v.err = leases, nil
+}
+
+// failed records a list of Leases without an answer.
+func (v *view) failed(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.err = err
+}
+
+func (v *view) failure() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.err
 }
 
 // rest resets the view, because no list is made while all nodes are reachable.
 func (v *view) rest() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.leases, v.began, v.renewed = nil, time.Time{}, time.Time{}
+	v.leases, v.began, v.renewed, v.err = nil, time.Time{}, time.Time{}, nil
 	clear(v.silent)
 }
 

@@ -33,7 +33,13 @@ func TestUnreadablePolicyFactsFenceNoNode(t *testing.T) {
 		w.fail[call] = errNoAnswer
 		w.pass(3 * time.Minute)
 		w.wantPhase("a", "none")
-		if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
+		reason := fencing.ReasonAPIReadFailed
+		if strings.HasPrefix(call, "create") {
+			reason = fencing.ReasonAPIWriteFailed
+		}
+		w.wantJudgement("a", reason)
+		w.wantActive(metav1.ConditionFalse, reason)
+		if waiting := w.policyReports.Waiting(); waiting[reason] != 1 {
 			t.Errorf("%s: %v waits", call, waiting)
 		}
 		if got := w.reconcilePolicy(t.Context(), "p"); got != controller.Retries(w.cfg.Settings).Retry() {
@@ -44,6 +50,7 @@ func TestUnreadablePolicyFactsFenceNoNode(t *testing.T) {
 		if waiting := w.policyReports.Waiting(); w.fences["a"] == nil || len(waiting) > 0 {
 			t.Errorf("after %s: fenced %t, %v waits", call, w.fences["a"] != nil, waiting)
 		}
+		w.wantActive(metav1.ConditionTrue, reasonActive)
 	}
 }
 
@@ -57,6 +64,7 @@ func TestInvalidSelectorsFenceNoNode(t *testing.T) {
 		w := outage(t, change)
 		w.pass(3 * time.Minute)
 		w.wantPhase("a", "none")
+		w.wantActive(metav1.ConditionFalse, fencing.ReasonAPIReadFailed)
 		p, _ := w.observer.policies.Get("p")
 		if _, err := w.policyFacts(t.Context(), p); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -160,6 +160,7 @@ func TestAlertsNameExistingReasons(t *testing.T) {
 		"csi_reclaimer_claim_locks":                words(singlenode.Reasons()),
 		"csi_reclaimer_claim_locks_freed_total":    words(singlenode.Reasons()),
 		"csi_reclaimer_fence_waiting_nodes":        words(fencing.Reasons()),
+		"csi_reclaimer_fence_policies_waiting":     words(fencing.Reasons()),
 		"csi_reclaimer_fence_policy_waiting_nodes": words(fencing.Reasons()),
 		"csi_reclaimer_statefulset_waiting_claims": words(statefulset.Reasons()),
 		"csi_reclaimer_statefulset_waiting_sets":   words(statefulset.Reasons()),

@@ -171,6 +171,7 @@ func scrape(t *testing.T) map[string]page {
 	makeGated(t, "a", "b")
 	makeFence(t, "scrape-none", byHand()...) // of a node that is not there
 	makeUnreachable(t, maker)
+	makePolicy(t, "scrape-fails", 0, cannotSelect)
 
 	for running, last := range map[*program.Program][]string{
 		car: {
@@ -183,7 +184,7 @@ func scrape(t *testing.T) map[string]page {
 			"csi_reclaimer_pod_safety_waiting_pods", "csi_reclaimer_gated_pods", "csi_reclaimer_claim_locks",
 			"csi_reclaimer_statefulset_waiting_claims",
 			"csi_reclaimer_statefulset_waiting_sets", "csi_reclaimer_fence_waiting_nodes",
-			"csi_reclaimer_fence_policy_waiting_nodes"},
+			"csi_reclaimer_fence_policies_waiting", "csi_reclaimer_fence_policy_waiting_nodes"},
 	} {
 		there[map[*program.Program]string{car: "csi-reclaimer", keeper: guard}[running]] = waitMetrics(ctx, t, running, last)
 	}

@@ -50,7 +50,8 @@ func recordedRuns() []recordedRun {
 			"VolumeGuardPodHeldForHours", "VolumeGuardPodsGated", "VolumeGuardPodsHeld"}},
 		{name: "fences do not end", scrapes: 90, goesOn: longest, happens: fences, fire: []string{
 			"VolumeGuardFenceContradicted", "VolumeGuardFenceFails", "VolumeGuardFenceStuck", "VolumeGuardFenceWaits",
-			"VolumeGuardFencedForHours", "VolumeGuardFencesHalted", "VolumeGuardNodeNotFenced", "VolumeGuardUnfenceFails"}},
+			"VolumeGuardFencedForHours", "VolumeGuardFencePolicyFails", "VolumeGuardFencesHalted", "VolumeGuardNodeNotFenced",
+			"VolumeGuardUnfenceFails"}},
 		{name: "claims of StatefulSets", happens: claimsOfSets, fire: []string{"VolumeGuardClaimRetentionIgnored",
 			"VolumeGuardClaimsKept", "VolumeGuardPodLosesClaim"}},
 		{name: "no certificate", happens: noCertificate, fire: []string{"CSIReclaimerNotReady",
@@ -238,9 +239,10 @@ func nodeAway(t *testing.T, r live) {
 }
 
 // fences has fences that do not end: one waits for a person, one was proven and continues, one has lied, in one no
-// agent succeeds, and one cannot be undone. A policy halts because all nodes are away.
+// agent succeeds, and one cannot be undone. A policy halts because all nodes are away, and one has no valid selector.
 func fences(t *testing.T, r live) {
 	ctx := patiently(t)
+	makePolicy(t, "scrape-fails", 0, cannotSelect)
 	makeUnreachable(t, r.maker)
 	must(t, client.CoreV1().Pods(r.maker.Namespace).Delete(ctx, "away", metav1.DeleteOptions{}))
 	makeFence(t, "scrape-none", byHand()...)

@@ -333,11 +333,19 @@ func byHand() []v1alpha1.Agent {
 }
 
 // makePolicy makes a FencePolicy, which is a dry run.
-func makePolicy(t *testing.T, name string, after time.Duration) {
+func makePolicy(t *testing.T, name string, after time.Duration, alter ...func(*v1alpha1.FencePolicySpec)) {
 	t.Helper()
-	create(t, fenceClient(t).Policies, &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.FencePolicySpec{DryRun: true, Agents: byHand(),
-			UnreachableAfter: metav1.Duration{Duration: after}}})
+	o := &v1alpha1.FencePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.FencePolicySpec{DryRun: true,
+		Agents: byHand(), UnreachableAfter: metav1.Duration{Duration: after}}}
+	for _, change := range alter {
+		change(&o.Spec)
+	}
+	create(t, fenceClient(t).Policies, o)
+}
+
+// cannotSelect gives a policy a selector that the API server accepts and that is not valid.
+func cannotSelect(s *v1alpha1.FencePolicySpec) {
+	s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Is"}}
 }
 
 // makeUnfenced makes the pages' node, which is unreachable, and their policy.

@@ -16,8 +16,11 @@ type PolicyFacts struct {
 	Rules Rules
 	Spec  v1alpha1.FencePolicySpec
 	// View reports that this process sees a working cluster: some node has renewed its Lease a short time ago.
-	View  bool
-	Nodes []NodeView
+	View bool
+	// Failed is the reason of a failed step without which no node is fenced, "" for none. It is reported in place of a
+	// missing View.
+	Failed Reason
+	Nodes  []NodeView
 	// Others names every NodeFence that has not ended, belongs to none of these nodes, and is not vacant (see
 	// Fence.Vacant).
 	Others []string
@@ -35,6 +38,8 @@ type NodeView struct {
 	Fenced bool
 	// Ended reports that the node's NodeFence was ended by request, and exists. A person has decided about this outage.
 	Ended bool
+	// Skipped is the reason of a failed step about this node, which is not fenced before the next decision, "" for none.
+	Skipped Reason
 	// Waiting counts the pods on the node that have claims and are in namespaces that the policy selects. Tolerating
 	// counts those not yet terminating, because they tolerate the unreachable node for some time. Budgeted reports that
 	// each of them has a PodDisruptionBudget that is healthy without these pods.
@@ -109,6 +114,8 @@ func (f PolicyFacts) judge(n NodeView, halted Reason, now time.Time) Judgement {
 	switch {
 	case n.Fenced:
 		why = ReasonFenceExists
+	case n.Skipped != "":
+		why = n.Skipped
 	case n.Waiting == 0:
 		why = ReasonNothingWaits
 	case n.Ended:
@@ -120,23 +127,31 @@ func (f PolicyFacts) judge(n NodeView, halted Reason, now time.Time) Judgement {
 			why = ReasonTolerated
 		}
 	}
-	switch {
-	case why != ReasonUnreachable:
-	case halted != "":
-		why = halted
-	case f.active("")+len(f.Others) >= f.limit():
-		why = ReasonLimitReached
-	case n.Zone != "" && f.active(n.Zone) >= max(1, int(f.Spec.MaxFencesPerZone)):
-		why = ReasonZoneLimitReached
-	case f.Spec.DryRun:
-		why = ReasonWouldFence
+	if why == ReasonUnreachable {
+		why = cmp.Or(halted, f.limited(n.Zone))
 	}
 	return Judgement{Node: n.Name, Reason: why}
 }
 
+// limited returns the reason why the policy fences no further node of a zone, or ReasonUnreachable if it fences one.
+func (f PolicyFacts) limited(zone string) Reason {
+	switch {
+	case f.active("")+len(f.Others) >= f.limit():
+		return ReasonLimitReached
+	case zone != "" && f.active(zone) >= max(1, int(f.Spec.MaxFencesPerZone)):
+		return ReasonZoneLimitReached
+	case f.Spec.DryRun:
+		return ReasonWouldFence
+	}
+	return ReasonUnreachable
+}
+
 // halt returns the reason why no node may be fenced now, or "".
 func (f PolicyFacts) halt() Reason {
-	if !f.View {
+	switch {
+	case f.Failed != "":
+		return f.Failed
+	case !f.View:
 		return ReasonViewLost
 	}
 	zones, gone := map[string]int{}, map[string]int{}

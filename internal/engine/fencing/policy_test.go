@@ -45,6 +45,8 @@ func fenced(n *NodeView) { n.Fenced = true }
 
 func unfenced(n *NodeView) { n.Ended = true }
 
+func skipped(n *NodeView) { n.Skipped = ReasonAPIWriteFailed }
+
 func maxFences(s string) func(*PolicyFacts) {
 	return func(f *PolicyFacts) { f.Spec.MaxFences = intstr.Parse(s) }
 }
@@ -123,6 +125,14 @@ func TestDecidePolicy(t *testing.T) {
 		"cut off": {policy(func(f *PolicyFacts) { f.View = false }), ReasonViewLost, 0},
 		"cut off and just lost": {
 			policy(lost(0, time.Minute), func(f *PolicyFacts) { f.View = false }), ReasonPatience, 4 * time.Minute},
+		"cut off, because the Leases cannot be read": {
+			policy(func(f *PolicyFacts) { f.View, f.Failed = false, ReasonAPIReadFailed }), ReasonAPIReadFailed, 0},
+		"a failed step that concerns all nodes": {
+			policy(func(f *PolicyFacts) { f.Failed = ReasonAPIReadFailed }), ReasonAPIReadFailed, 0},
+		"a failed step about it": {policy(node(0, skipped)), ReasonAPIWriteFailed, 0},
+		"a failed read of its pods": {
+			policy(node(0, skipped), node(0, func(n *NodeView) { n.Waiting = 0 })), ReasonAPIWriteFailed, 0},
+		"a failed step, and a fence":              {policy(node(0, skipped), node(0, fenced)), ReasonFenceExists, 0},
 		"as many as allowed are lost":             {policy(lostAll(1, 2, 3)), ReasonUnreachable, 0},
 		"more than allowed are lost":              {policy(lostAll(1, 2, 3, 4)), ReasonManyUnreachable, 0},
 		"most of the selected nodes are lost":     {policy(lostAll(1, 2), select5), ReasonManyUnreachable, 0},
@@ -189,6 +199,10 @@ func TestPolicyFencesNodesOneByOne(t *testing.T) {
 		if want := []Reason{ReasonUnreachable, ReasonLimitReached}[min(i, 1)]; j.Reason != want {
 			t.Errorf("%s: %s", j.Node, j.Reason)
 		}
+	}
+	f = policy(node(0, skipped), lost(2, time.Minute*30))
+	if d := DecidePolicy(f, now()); d.Fence != "node-2" || d.Halted != "" {
+		t.Errorf("behind a node that failed: %+v", d)
 	}
 	f = policy(node(0, func(n *NodeView) { n.Selected = false }), lost(2, time.Hour), lost(4, time.Hour))
 	if d := DecidePolicy(f, now()); len(d.Nodes) != 2 || d.Fence != "node-2" {

@@ -96,7 +96,8 @@ type FencePolicySpec struct {
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
-// ConditionActive is True while the policy may fence nodes, and False, with the reason, while it halts.
+// ConditionActive is True while the policy may fence nodes, and False, with the reason, while it halts or a step of it
+// fails.
 const ConditionActive = "Active"
 
 // FencePolicyStatus is the observed state of a FencePolicy.
