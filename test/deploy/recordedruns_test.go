@@ -36,8 +36,9 @@ func recordedRuns() []recordedRun {
 			"--capacity-for-immediate-binding"},
 			driver: mockdriver.Options{Args: []string{"--place=" + zone + "=a@64Mi"},
 				Faults: plan(faults.Rule{Method: "ListVolumes", Action: faults.Fail, Code: "Internal"})},
-			happens: driverFails, fire: []string{"CSIReclaimerCapacityUnpublished", "CSIReclaimerDeletionsStuck",
-				"CSIReclaimerLeakChecksFail", "CSIReclaimerProvisioningFails", "CSIReclaimerProvisioningUnclear"}},
+			happens: driverFails, fire: []string{"CSIReclaimerCapacityUnpublished", "CSIReclaimerDeletionsHang",
+				"CSIReclaimerDeletionsStuck", "CSIReclaimerLeakChecksFail", "CSIReclaimerProvisioningFails",
+				"CSIReclaimerProvisioningUnclear"}},
 		{name: "volumes remain", goesOn: 420, args: []string{"--leak-check-interval=2s", "--leak-check-grace=1s",
 			"--leak-check-sightings=2"}, happens: volumesRemain, fire: []string{"CSIReclaimerKeptTooLate",
 			"CSIReclaimerLeaksSuspected", "CSIReclaimerVolumesStayAttached"}},
@@ -102,8 +103,8 @@ const zone = "scrape.csi-reclaimer.io/zone"
 // plan returns a plan of faults.
 func plan(rules ...faults.Rule) faults.Plan { return faults.Plan{Rules: rules} }
 
-// driverFails has a volume that cannot be deleted, one that cannot be created, and one whose creation stays unclear.
-// The driver reports neither its volumes nor its capacity.
+// driverFails has a volume that cannot be deleted, one whose deletion hangs, one that cannot be created, and one whose
+// creation stays unclear. The driver reports neither its volumes nor its capacity.
 func driverFails(t *testing.T, r live) {
 	ctx := patiently(t)
 	fakenode.ForTest(t, cluster, "scrape-capacity", fakenode.Config{Drivers: map[string]fakenode.Driver{
@@ -112,15 +113,18 @@ func driverFails(t *testing.T, r live) {
 	must(t, err)
 	forget(t, func(ctx context.Context) error { return remove(ctx, client.StorageV1().CSIDrivers(), r.driver.Name()) })
 	makeClassFor(t, r, scrapeClass)
-	stays := waitBound(t, r.maker, "stays")
+	stays, hangs := waitBound(t, r.maker, "stays"), waitBound(t, r.maker, "hangs")
 	fails := func(method, code string) faults.Rule {
 		return faults.Rule{Method: method, Action: faults.Fail, Code: code}
 	}
-	always := []faults.Rule{fails("ListVolumes", "Internal"), fails("GetCapacity", "Internal"),
+	hanging := fails("DeleteVolume", "Aborted")
+	hanging.Volume = hangs.Spec.CSI.VolumeHandle
+	always := []faults.Rule{fails("ListVolumes", "Internal"), fails("GetCapacity", "Internal"), hanging,
 		fails("DeleteVolume", "Internal")}
 	unclear := fails("CreateVolume", "Unavailable")
 	must(t, r.driver.SetFaults(ctx, plan(append(always, unclear)...)))
 	deleteClaimOf(t, stays)
+	deleteClaimOf(t, hangs)
 	claim, err := r.maker.MakeClaim(ctx, objects.ClaimSpec{Name: "unclear", Class: scrapeClass})
 	must(t, err)
 	unclear.VolumeName = "*" + string(claim.UID)
