@@ -83,8 +83,11 @@ func (p plays) addUnplayed() {
 			"TestRestoredClaimKeepsVolume in test/e2e/reclaim runs it, as the Event has it",
 		"kubectl logs -n NAMESPACE POD -c csi-reclaimer":            noLog,
 		"kubectl logs -n NAMESPACE POD -c csi-reclaimer --previous": noLog,
-		"kubectl logs -n csi-reclaimer job/volume-guard-release":    noLog,
-		"kubectl logs -n csi-reclaimer -l app=volume-guard-release": noLog,
+		"kubectl logs -n NAMESPACE POD -c csi-reclaimer | grep -E " +
+			"'VolumeLeftBehind|ReclaimAbandoned|DeletionUnprotected'": noLog,
+		"kubectl logs -n NAMESPACE POD -c csi-reclaimer | grep TooLateToKeep": noLog,
+		"kubectl logs -n csi-reclaimer job/volume-guard-release":              noLog,
+		"kubectl logs -n csi-reclaimer -l app=volume-guard-release":           noLog,
 		"kubectl wait -n csi-reclaimer --for=condition=Complete --timeout=15m job/volume-guard-release": "" +
 			"no kubelet runs here, so no Job completes; TestReleaseJobRunsAsDeployment compares its pod",
 		"kubectl port-forward -n csi-reclaimer deployment/volume-guard 8080": "" +
