@@ -74,6 +74,18 @@ func TestRunbooksNameExistingReasons(t *testing.T) {
 	}
 }
 
+// The alert about PVs without a finalizer has no label for the cause.
+func TestRunbookOfUnprotectedPVsNamesCauses(t *testing.T) {
+	page := read(t, filepath.Join(process.RootForTest(t), "docs", "how-to", "respond-to-alerts.md"))
+	_, after, _ := strings.Cut(page, "### CSIReclaimerPVsUnprotected\n")
+	section, _, _ := strings.Cut(after, "\n### ")
+	for _, cause := range []string{"--dry-run", "observer", "DeletionUnprotected", "PVContested"} {
+		if !strings.Contains(section, "`"+cause+"`") {
+			t.Errorf("the runbook does not name %s", cause)
+		}
+	}
+}
+
 var (
 	// messageTable is a table of messages; its first column quotes them.
 	messageTable = regexp.MustCompile(`(?m)^\| message \|.*\n\|.*\n((?:\|.*\n)+)`)
