@@ -30,6 +30,8 @@ type inFlightLog struct {
 	*inflight.Log
 	finishOnly, releases bool
 	without              atomic.Bool
+	// unseen: the last search for other logs was not permitted, so that the result of an earlier one may be outdated.
+	unseen atomic.Bool
 
 	namespace     string
 	authorization authorizationv1.AuthorizationV1Interface
@@ -167,7 +169,8 @@ func (l *inFlightLog) Run(ctx context.Context) error {
 const strayInterval = 10 * time.Minute
 
 // reportStrays reports entries of this driver in logs that this process does not read, such as after a move of the
-// driver to another namespace. It searches at the start, and again until a search finds none.
+// driver to another namespace. It searches at the start, and again until a search finds none. The permission may come
+// later, as with a role that is applied after the program.
 func (l *inFlightLog) reportStrays(ctx context.Context) {
 	for l.findStrays(ctx) {
 		select {
@@ -194,17 +197,27 @@ func (l *inFlightLog) findStrays(ctx context.Context) (again bool) {
 		logger.Error(stray.Err, "Volumes of this driver are in flight in a log that this process does not read, so "+
 			"nothing finishes them. "+wayOut, "lease", stray.Lease, "entries", stray.Entries, "ownNamespace", l.namespace)
 	}
-	return err != nil || len(strays) > 0
+	return err != nil || len(strays) > 0 || l.unseen.Load()
+}
+
+// Stats counts no entries elsewhere while the program may not look for them.
+func (l *inFlightLog) Stats() inflight.Stats {
+	stats := l.Log.Stats()
+	if l.unseen.Load() {
+		stats.Elsewhere = 0
+	}
+	return stats
 }
 
 // strays returns the Leases with entries that this process does not read, none if it may not look for them.
 func (l *inFlightLog) strays(ctx context.Context) ([]inflight.Stray, error) {
 	missing, err := permission.Missing(ctx, l.authorization, []permission.Permission{{Group: "coordination.k8s.io",
 		Resource: "leases", Verb: "list", Without: "in-flight logs in other namespaces are not found"}})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(missing) > 0: // a refused request would appear in the API server's audit log
+	}
+	l.unseen.Store(len(missing) > 0)
+	if len(missing) > 0 { // a refused request would appear in the API server's audit log
 		klog.FromContext(ctx).V(2).Info("Not looking for in-flight logs of this driver in other namespaces",
 			"missing", missing[0].String())
 		return nil, nil

@@ -76,7 +76,7 @@ func TestReportStrays(t *testing.T) {
 		var written bytes.Buffer
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&written))))
 		log := logIn(t, client, name, shards)
-		if again := log.findStrays(ctx); again != (entries > 0) || log.Stats().Elsewhere != entries {
+		if again := log.findStrays(ctx); again != (entries > 0 || !may) || log.Stats().Elsewhere != entries {
 			t.Errorf("it looks again: %v, and counts %d, want %d", again, log.Stats().Elsewhere, entries)
 		}
 		for _, action := range client.Actions() {
@@ -191,7 +191,7 @@ func TestReleaseStopsAtUnreadableEntryAfterItsWait(t *testing.T) {
 	})
 }
 
-// A failed read does not count as an empty log.
+// A failed read does not count as an empty log, and a missing permission may be granted later.
 func TestStraysAreCountedUntilEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		may := true
@@ -200,6 +200,11 @@ func TestStraysAreCountedUntilEmpty(t *testing.T) {
 		client := strayClient(&may, strayLease("old", strayLog+"-1", strayDriver, 3))
 		client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return fails.Load(), nil, apierrors.NewInternalError(errors.New("no etcd"))
+		})
+		var denied atomic.Bool
+		denied.Store(true)
+		client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return denied.Load(), &authorizationv1.SelfSubjectAccessReview{}, nil
 		})
 		log := logIn(t, client, strayLog, 0)
 		ended := make(chan struct{})
@@ -219,7 +224,13 @@ func TestStraysAreCountedUntilEmpty(t *testing.T) {
 			}
 		}
 		counts(0, strayInterval/2) // between two searches, as from here on
+		denied.Store(false)
+		counts(0, strayInterval)
 		fails.Store(false)
+		counts(3, strayInterval)
+		denied.Store(true)
+		counts(0, strayInterval)
+		denied.Store(false)
 		counts(3, strayInterval)
 		fails.Store(true)
 		counts(3, strayInterval)
