@@ -62,7 +62,7 @@ func (r *Recorder[R]) leads() bool { return r.cfg.Leads == nil || r.cfg.Leads() 
 // Report reports the reason for which no step is taken for the object. The same reason is reported once, with the
 // detail of that time, and a silent reason ends the previous report.
 func (r *Recorder[R]) Report(ctx context.Context, o Object, reason R, detail string) {
-	r.report(ctx, o, reason, detail, "")
+	r.report(ctx, o, reason, detail, "", 0)
 }
 
 // Count counts the object as waiting for a reason that has no Event yet. A later Report has one.
@@ -72,10 +72,14 @@ func (r *Recorder[R]) Count(o Object, reason R) {
 	}
 }
 
+// repeated is the log level of a report that differs only in its detail. The detail of many objects can change at once
+// and often, as when a claim passes from pod to pod.
+const repeated = 2
+
 // ReportEach is Report, except that the same reason is reported again with each new detail.
 func (r *Recorder[R]) ReportEach(ctx context.Context, o Object, reason R, detail string) {
 	detail = text.Truncate(detail, MaxMessage)
-	r.report(ctx, o, reason, detail, detail)
+	r.report(ctx, o, reason, detail, detail, repeated)
 }
 
 // ReportFailure reports that a step failed with err and is tried again. With each, every new message is reported, for
@@ -84,11 +88,11 @@ func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err
 	message := text.Truncate(err.Error(), MaxMessage)
 	klog.FromContext(ctx).V(2).Info("A step failed; retrying", append(o.logged(), "reason", reason, "err",
 		message)...)
+	same := ""
 	if each {
-		r.ReportEach(ctx, o, reason, message)
-		return
+		same = message
 	}
-	r.Report(ctx, o, reason, message)
+	r.report(ctx, o, reason, message, same, 0)
 }
 
 // ReportAside reports an additional reason, once until Forget.
@@ -98,9 +102,18 @@ func (r *Recorder[R]) ReportAside(ctx context.Context, o Object, reason R, detai
 	}
 }
 
-func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, same string) {
-	if r.leads() && r.reports.Now(o.key(), reason, same, reason.About().Severity.Waits()) {
-		r.Event(ctx, o, reason, detail)
+// report reports a reason that is news. Two reports with one reason differ by same, and the level is that of the log
+// lines after the first one.
+func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, same string, level int) {
+	if !r.leads() {
+		return
+	}
+	news, again := r.reports.Now(o.key(), reason, same, reason.About().Severity.Waits())
+	if !again {
+		level = 0
+	}
+	if news {
+		r.event(ctx, o, reason, detail, level)
 	}
 }
 
@@ -137,6 +150,11 @@ func (r *Recorder[R]) ReportEnd(ctx context.Context, o Object, s Ended[R], detai
 
 // Event reports a reason regardless of earlier reports.
 func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail string) {
+	r.event(ctx, o, reason, detail, 0)
+}
+
+// event records an Event, counts it, and logs it at a level.
+func (r *Recorder[R]) event(ctx context.Context, o Object, reason R, detail string, level int) {
 	about := reason.About()
 	message := text.Truncate(o.Prefix+messageOf(about, detail, MaxMessage-len(o.Prefix)), MaxMessage)
 	if r.cfg.Observe != nil {
@@ -148,7 +166,7 @@ func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail stri
 		logger.V(4).Info("Nothing to do", keys...)
 		return
 	}
-	logger.Info(message, keys...)
+	logger.V(level).Info(message, keys...)
 	if r.cfg.Counter != nil {
 		r.cfg.Counter.WithLabelValues(string(reason)).Inc()
 	}

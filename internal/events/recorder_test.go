@@ -1,17 +1,22 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
@@ -131,6 +136,41 @@ func TestReportEach(t *testing.T) {
 	r.ReportFailure(t.Context(), lease, "Lost", errNoAnswer, true)
 	r.ReportFailure(t.Context(), lease, "Lost", errNoAnswer, true)
 	s.want(t, "Lease/driver Warning Lost It is lost. no answer")
+}
+
+// A detail that changes often, such as the holder of a claim, has Events and is counted, without a log line for each.
+func TestRepeatedReasonIsLoggedOnce(t *testing.T) {
+	const objects, details = 100, 10
+	for level, want := range map[int]int{0: objects, 2: objects * details} {
+		var written bytes.Buffer
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&written),
+			textlogger.Verbosity(level))))
+		counter := NewCounter(prometheus.CounterOpts{Name: "reports"}, []word{"InUse"})
+		s := &seen{}
+		r := NewRecorder(Config[word]{Events: s, Counter: counter})
+		for i := range objects {
+			name := fmt.Sprint("pod-", i)
+			pod := Pod("ns", name, types.UID(name), "1")
+			r.Count(pod, "InUse")
+			for holder := range details {
+				r.ReportEach(ctx, pod, "InUse", fmt.Sprint("By ", holder))
+			}
+		}
+		var counted dto.Metric
+		must.OK(t, counter.WithLabelValues("InUse").Write(&counted))
+		if lines := strings.Count(written.String(), "It is in use."); lines != want {
+			t.Errorf("-v=%d: %d lines, want %d", level, lines, want)
+		}
+		if n := counted.GetCounter().GetValue(); n != objects*details || len(s.events) != objects*details {
+			t.Errorf("%v reports, %d Events", n, len(s.events))
+		}
+		written.Reset()
+		r.ReportFailure(ctx, PV("pv", "u", "", v1.ObjectReference{}), "Lost", errNoAnswer, true)
+		r.ReportFailure(ctx, PV("pv", "u", "", v1.ObjectReference{}), "Lost", errors.New("no route"), true)
+		if lines := strings.Count(written.String(), "It is lost."); lines != 2 {
+			t.Errorf("-v=%d: %d lines of failures, want each", level, lines)
+		}
+	}
 }
 
 func TestReportAside(t *testing.T) {

@@ -52,14 +52,15 @@ func (p Pace) news(differs bool, changed, at, now time.Time) bool {
 	return p.Repeat > 0 && now.Sub(at) >= p.Repeat
 }
 
-// Now sets the reason for which no step is taken for an object, and reports whether it is news; with waits, the object
-// counts as waiting.
-func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool) (news bool) {
+// Now sets the reason for which no step is taken for an object, and reports whether it is news, and whether the reason
+// was reported before, with another detail or some time ago; with waits, the object counts as waiting.
+func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool) (news, again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before, now := b.last[uid], b.now()
 	after := reported[R]{reason: reason, detail: detail, waits: waits, aside: before.aside}
-	differs := before.reason != reason || before.detail != detail || before.unreported
+	again = before.reason == reason && !before.unreported
+	differs := !again || before.detail != detail
 	if news = b.pace.news(differs, before.changed, before.at, now); news {
 		after.at, after.changed = now, before.changed
 		if differs && before.reason != "" {
@@ -74,7 +75,7 @@ func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool)
 	} else {
 		b.put(uid, after)
 	}
-	return news
+	return news, again
 }
 
 // Count makes the object count as waiting for a reason. Only a report of the reason is news.

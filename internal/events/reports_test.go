@@ -5,10 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 )
 
 type reason string
+
+func (b *lastReports[R]) news(uid types.UID, reason R, detail string, waits bool) bool {
+	news, _ := b.Now(uid, reason, detail, waits)
+	return news
+}
 
 func TestReasonIsNewsOnce(t *testing.T) {
 	var b lastReports[reason]
@@ -16,21 +22,21 @@ func TestReasonIsNewsOnce(t *testing.T) {
 		say  func() bool
 		news bool
 	}{
-		{func() bool { return b.Now("a", "InUse", "", true) }, true},
-		{func() bool { return b.Now("a", "InUse", "", true) }, false},
-		{func() bool { return b.Now("b", "InUse", "", true) }, true},
-		{func() bool { return b.Now("a", "InUse", "by another", true) }, true},
+		{func() bool { return b.news("a", "InUse", "", true) }, true},
+		{func() bool { return b.news("a", "InUse", "", true) }, false},
+		{func() bool { return b.news("b", "InUse", "", true) }, true},
+		{func() bool { return b.news("a", "InUse", "by another", true) }, true},
 		{func() bool { return b.Aside("a", "Odd") }, true},
 		{func() bool { return b.Aside("a", "Odd") }, false},
-		{func() bool { return b.Now("a", "InUse", "by another", true) }, false},
-		{func() bool { return b.Now("a", "Unused", "", false) }, true},
+		{func() bool { return b.news("a", "InUse", "by another", true) }, false},
+		{func() bool { return b.news("a", "Unused", "", false) }, true},
 		{func() bool { return b.Aside("a", "Odd") }, false}, // it is still true
-		{func() bool { return b.Now("a", "InUse", "", true) }, true},
-		{func() bool { b.Forget("a"); return b.Now("a", "InUse", "", true) }, true},
-		{func() bool { b.Count("a", "InUse"); return b.Now("a", "InUse", "", true) }, false},
-		{func() bool { b.Count("a", "Odd"); return b.Now("a", "Odd", "", true) }, true},
-		{func() bool { return b.Now("a", "Odd", "", true) }, false},
-		{func() bool { b.Count("a", "InUse"); b.Count("a", "Odd"); return b.Now("a", "Odd", "", true) }, true},
+		{func() bool { return b.news("a", "InUse", "", true) }, true},
+		{func() bool { b.Forget("a"); return b.news("a", "InUse", "", true) }, true},
+		{func() bool { b.Count("a", "InUse"); return b.news("a", "InUse", "", true) }, false},
+		{func() bool { b.Count("a", "Odd"); return b.news("a", "Odd", "", true) }, true},
+		{func() bool { return b.news("a", "Odd", "", true) }, false},
+		{func() bool { b.Count("a", "InUse"); b.Count("a", "Odd"); return b.news("a", "Odd", "", true) }, true},
 		{func() bool { b.Aside("a", "Strange"); b.Count("a", "InUse"); return b.Aside("a", "Strange") }, false},
 	} {
 		if news := step.say(); news != step.news {
@@ -41,16 +47,16 @@ func TestReasonIsNewsOnce(t *testing.T) {
 
 func TestWaitingCount(t *testing.T) {
 	var b lastReports[reason]
-	b.Now("a", "InUse", "", true)
-	b.Now("b", "InUse", "once", true)
+	b.news("a", "InUse", "", true)
+	b.news("b", "InUse", "once", true)
 	b.Count("c", "InUse")
 	b.Count("c", "Held")
 	b.Aside("d", "Odd")
 	if got, want := b.Waiting(), map[reason]int{"InUse": 2, "Held": 1}; !maps.Equal(got, want) {
 		t.Errorf("%v wait, want %v", got, want)
 	}
-	b.Now("a", "Unused", "", false)
-	b.Now("d", "Unused", "", false)
+	b.news("a", "Unused", "", false)
+	b.news("d", "Unused", "", false)
 	b.Forget("c")
 	if got, want := b.Waiting(), map[reason]int{"InUse": 1}; !maps.Equal(got, want) {
 		t.Errorf("%v wait, want %v", got, want)
@@ -85,11 +91,11 @@ func TestPace(t *testing.T) {
 		{42 * time.Minute, "Full", "", true},
 	} {
 		clk.SetTime(start.Add(step.at))
-		if news := b.Now("a", step.reason, step.detail, true); news != step.news {
+		if news := b.news("a", step.reason, step.detail, true); news != step.news {
 			t.Errorf("step %d: news %v, want %v", i, news, step.news)
 		}
 	}
-	b.Now("a", "Unused", "", false)
+	b.news("a", "Unused", "", false)
 	if len(b.last) > 0 {
 		t.Errorf("%d are remembered", len(b.last))
 	}
