@@ -21,14 +21,18 @@ func NewCounter[R reasons.Reason](opts prometheus.CounterOpts, all []R) *prometh
 	return counter
 }
 
-// WaitingMetric returns a gauge of the waiting objects, by the label "reason".
+// WaitingMetric returns a gauge of the waiting objects, and one of the age of their oldest wait, by the label "reason".
+// Alerts are about the age: some object may always wait although each waits for a moment.
 func (r *Recorder[R]) WaitingMetric(name, help string, labels prometheus.Labels) prometheus.Collector {
-	desc := prometheus.NewDesc(name, help, []string{"reason"}, labels)
+	count := prometheus.NewDesc(name, help, []string{"reason"}, labels)
+	oldest := prometheus.NewDesc(name+"_oldest_seconds", "Longest time for which one object of "+name+
+		" has had its reason, since this process leads.", []string{"reason"}, labels)
 	return Gauges(func(set SetGauge) {
-		for reason, count := range r.Waiting() {
-			set(desc, float64(count), string(reason))
+		for reason, of := range r.waiting() {
+			set(count, float64(of.objects), string(reason))
+			set(oldest, of.longest.Seconds(), string(reason))
 		}
-	}, desc)
+	}, count, oldest)
 }
 
 // gauges implements prometheus.Collector with one function that sets all values.

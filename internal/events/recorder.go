@@ -209,6 +209,15 @@ func (r *Recorder[R]) Forget(uid types.UID) { r.reports.Forget(uid) }
 
 // Waiting counts the waiting objects by reason, and returns none while this replica may not report.
 func (r *Recorder[R]) Waiting() map[R]int {
+	count := map[R]int{}
+	for reason, of := range r.waiting() {
+		count[reason] = of.objects
+	}
+	return count
+}
+
+// waiting returns the waiting objects by reason, and none while this replica may not report.
+func (r *Recorder[R]) waiting() map[R]waiting {
 	if !r.leads() {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
@@ -238,8 +240,8 @@ func TestMetrics(t *testing.T) {
 	counter := NewCounter(prometheus.CounterOpts{Name: "reports_total", Help: "Reports."},
 		[]word{"Quiet", "InUse", "Lost"})
 	var observed []word
-	r := NewRecorder(Config[word]{Counter: counter, Observe: func(_ context.Context,
-		w word) {
+	clk := testclock.NewFakePassiveClock(time.Unix(1e9, 0))
+	r := NewRecorder(Config[word]{Counter: counter, Clock: clk, Observe: func(_ context.Context, w word) {
 		observed = append(observed, w)
 	}})
 	if err := Register(registry, counter, r.WaitingMetric("waiting", "Objects that wait.",
@@ -249,6 +251,11 @@ func TestMetrics(t *testing.T) {
 	for uid, reason := range map[types.UID]word{"u1": "Quiet", "u2": "InUse", "u3": "AtRest"} {
 		r.Report(t.Context(), PV(string(uid), uid, "", v1.ObjectReference{}), reason, "")
 	}
+	// Another object waits for the same reason in turn.
+	clk.SetTime(clk.Now().Add(time.Minute))
+	r.Count(PV("u4", "u4", "", v1.ObjectReference{}), "InUse")
+	r.Forget("u2")
+	clk.SetTime(clk.Now().Add(time.Second))
 	slices.Sort(observed)
 	if !slices.Equal(observed, []word{"AtRest", "InUse", "Quiet"}) {
 		t.Errorf("observed %v", observed)
@@ -264,7 +271,8 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]float64{"reports_total InUse": 1, "reports_total Lost": 0, "waiting InUse": 1, "waiting Quiet": 1}
+	want := map[string]float64{"reports_total InUse": 1, "reports_total Lost": 0, "waiting InUse": 1, "waiting Quiet": 1,
+		"waiting_oldest_seconds InUse": 1, "waiting_oldest_seconds Quiet": 61}
 	if !maps.Equal(got, want) {
 		t.Errorf("metrics %v, want %v", got, want)
 	}

@@ -18,10 +18,9 @@ type Pace struct {
 	Repeat time.Duration
 }
 
-// lastReports holds the last report on each object, by its UID, where R is the reason. The zero value is empty and
-// ready, and it is safe for concurrent use.
+// lastReports holds the last report on each object, by its UID, where R is the reason. It is empty and ready with a
+// clock, and safe for concurrent use.
 type lastReports[R ~string] struct {
-	// clock is used only if pace is not the zero value.
 	pace  Pace
 	clock clock.PassiveClock
 
@@ -39,8 +38,9 @@ type reported[R ~string] struct {
 	unreported bool
 	// aside is the additional reason, which stays true for any reason.
 	aside R
-	// at is the time of the report, and changed the time of the last report that followed a change, zero for never.
-	at, changed time.Time
+	// since is when the reason began, at is the time of the report, and changed the time of the last report that followed
+	// a change, zero for never.
+	since, at, changed time.Time
 }
 
 // news reports whether a report is due, with differs telling whether it differs from the last one. changed and at are
@@ -57,8 +57,11 @@ func (p Pace) news(differs bool, changed, at, now time.Time) bool {
 func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool) (news, again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before, now := b.last[uid], b.now()
-	after := reported[R]{reason: reason, detail: detail, waits: waits, aside: before.aside}
+	before, now := b.last[uid], b.clock.Now()
+	after := reported[R]{reason: reason, detail: detail, waits: waits, aside: before.aside, since: before.since}
+	if before.reason != reason {
+		after.since = now
+	}
 	again = before.reason == reason && !before.unreported
 	differs := !again || before.detail != detail
 	if news = b.pace.news(differs, before.changed, before.at, now); news {
@@ -83,17 +86,9 @@ func (b *lastReports[R]) Count(uid types.UID, reason R) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if before := b.last[uid]; before.reason != reason {
-		b.put(uid, reported[R]{reason: reason, waits: true, unreported: true, aside: before.aside, at: before.at,
-			changed: before.changed})
+		b.put(uid, reported[R]{reason: reason, waits: true, unreported: true, aside: before.aside, since: b.clock.Now(),
+			at: before.at, changed: before.changed})
 	}
-}
-
-// now returns the time, or zero if it is not needed.
-func (b *lastReports[R]) now() time.Time {
-	if b.pace == (Pace{}) {
-		return time.Time{}
-	}
-	return b.clock.Now()
 }
 
 // Aside sets an additional reason, and reports whether it is news.
@@ -121,17 +116,25 @@ func (b *lastReports[R]) Forget(uid types.UID) {
 	delete(b.last, uid)
 }
 
-// Waiting counts the waiting objects by reason.
-func (b *lastReports[R]) Waiting() map[R]int {
+// waiting describes the objects that wait for one reason.
+type waiting struct {
+	objects int
+	// longest is the time for which one of them has waited for the reason.
+	longest time.Duration
+}
+
+// Waiting returns the waiting objects by reason.
+func (b *lastReports[R]) Waiting() map[R]waiting {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	count := map[R]int{}
+	all, now := map[R]waiting{}, b.clock.Now()
 	for _, last := range b.last {
 		if last.waits {
-			count[last.reason]++
+			of := all[last.reason]
+			all[last.reason] = waiting{of.objects + 1, max(of.longest, now.Sub(last.since))}
 		}
 	}
-	return count
+	return all
 }
 
 // Discard is an EventRecorder that records nothing, and is safe for concurrent use.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -17,7 +18,7 @@ func (b *lastReports[R]) news(uid types.UID, reason R, detail string, waits bool
 }
 
 func TestReasonIsNewsOnce(t *testing.T) {
-	var b lastReports[reason]
+	b := lastReports[reason]{clock: clock.RealClock{}}
 	for i, step := range []struct {
 		say  func() bool
 		news bool
@@ -46,23 +47,36 @@ func TestReasonIsNewsOnce(t *testing.T) {
 }
 
 func TestWaitingCount(t *testing.T) {
-	var b lastReports[reason]
+	start := time.Unix(1e9, 0)
+	clk := testclock.NewFakePassiveClock(start)
+	b := lastReports[reason]{clock: clk}
 	b.news("a", "InUse", "", true)
 	b.news("b", "InUse", "once", true)
 	b.Count("c", "InUse")
 	b.Count("c", "Held")
 	b.Aside("d", "Odd")
-	if got, want := b.Waiting(), map[reason]int{"InUse": 2, "Held": 1}; !maps.Equal(got, want) {
+	clk.SetTime(start.Add(time.Minute))
+	b.news("b", "InUse", "by another", true)
+	b.Count("c", "Held")
+	b.Count("e", "InUse")
+	want := map[reason]waiting{"InUse": {3, time.Minute}, "Held": {1, time.Minute}}
+	if got := b.Waiting(); !maps.Equal(got, want) {
 		t.Errorf("%v wait, want %v", got, want)
 	}
 	b.news("a", "Unused", "", false)
 	b.news("d", "Unused", "", false)
 	b.Forget("c")
-	if got, want := b.Waiting(), map[reason]int{"InUse": 1}; !maps.Equal(got, want) {
+	b.news("e", "Held", "", true)
+	b.news("e", "InUse", "", true)
+	if got, want := b.Waiting(), (map[reason]waiting{"InUse": {2, time.Minute}}); !maps.Equal(got, want) {
 		t.Errorf("%v wait, want %v", got, want)
 	}
-	if len(b.last) != 2 {
-		t.Errorf("%d are remembered, want the one that waits and the one of which something else is true", len(b.last))
+	if len(b.last) != 3 {
+		t.Errorf("%d are remembered, want those that wait and the one of which something else is true", len(b.last))
+	}
+	b.Forget("b")
+	if got := b.Waiting()["InUse"]; got != (waiting{1, 0}) {
+		t.Errorf("%v wait, want one since just now", got)
 	}
 }
 
