@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -264,21 +265,31 @@ func (c codec) request(r *storedRequest, chunk func(hash string) (string, bool),
 	return request, nil
 }
 
-// validate returns an error if an entry is incomplete or inconsistent.
+// validate returns an error if an entry is incomplete or inconsistent. Programs print the names of volume and claim, so
+// both are names that the API server admits.
 func validate(e *Entry) error {
-	if problems := validation.NameIsDNSSubdomain(e.Volume, false); len(problems) > 0 {
-		return fmt.Errorf("volume name %q: %s", e.Volume, problems[0])
-	}
-	if e.Claim.Namespace == "" || e.Claim.Name == "" || e.Claim.UID == "" {
-		return errors.New("claim: namespace, name and UID are required")
-	}
-	if len(e.Requests) == 0 || len(e.Requests) > maxRequests {
+	err := cmp.Or(validateName("volume name", e.Volume, validation.NameIsDNSSubdomain),
+		validateName("namespace of the claim", e.Claim.Namespace, validation.ValidateNamespaceName),
+		validateName("name of the claim", e.Claim.Name, validation.NameIsDNSSubdomain))
+	switch {
+	case err != nil:
+		return err
+	case e.Claim.UID == "":
+		return errors.New("claim: the UID is required")
+	case len(e.Requests) == 0 || len(e.Requests) > maxRequests:
 		return fmt.Errorf("%d requests", len(e.Requests))
 	}
 	for i := range e.Requests {
 		if err := validateRequest(&e.Requests[i], e.Volume); err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
+	}
+	return nil
+}
+
+func validateName(what, name string, problemsOf validation.ValidateNameFunc) error {
+	if problems := problemsOf(name, false); len(problems) > 0 {
+		return fmt.Errorf("%s %q: %s", what, name, problems[0])
 	}
 	return nil
 }

@@ -149,6 +149,8 @@ func TestEncodeRefuses(t *testing.T) {
 		"a name no PV can have":      func(e *Entry) { e.Volume = "PVC_1" },
 		"no claim":                   func(e *Entry) { e.Claim = volume.ClaimRef{} },
 		"no UID":                     func(e *Entry) { e.Claim.UID = "" },
+		"a name no claim can have":   func(e *Entry) { e.Claim.Name = "data\npersistentvolume/pv-1" },
+		"a name no namespace has":    func(e *Entry) { e.Claim.Namespace = "shop.example" },
 		"no request":                 func(e *Entry) { e.Requests = nil },
 		"three requests":             func(e *Entry) { e.Requests = append(e.Requests, e.Requests[0]) },
 		"no CreateVolume":            func(e *Entry) { e.Requests[1].Create = nil },

@@ -162,6 +162,28 @@ func TestForgedEntryOfManyValues(t *testing.T) {
 	}
 }
 
+// TestForgedClaims checks that no program gets a claim's name that may be two lines, or that a terminal may obey.
+func TestForgedClaims(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string][2]string{
+		"a second line": {`"name":"data"`, `"name":"data\npersistentvolume/pv-1"`},
+		"an escape":     {`"name":"data"`, `"name":"\u001b[2Jdata"`},
+		"a namespace":   {`"namespace":"shop"`, `"namespace":"\u001b[2Jshop"`},
+	} {
+		lease := forged(t, "a-0", 1, 0)
+		for key, value := range lease.Annotations {
+			if key != annMeta {
+				lease.Annotations[key] = chunks.Compress([]byte(strings.Replace(plain(t, value), by[0], by[1], 1)))
+			}
+		}
+		entries, problems := Locate([]coordinationv1.Lease{lease}, nil)
+		if len(entries) > 0 || len(problems) != 1 || !errors.Is(problems[0].Err, ErrDecode) ||
+			!problems[0].Of("pvc-000") || strings.ContainsAny(problems[0].String(), "\n\x1b") {
+			t.Errorf("%s: entries %v, problems %v", name, entries, problems)
+		}
+	}
+}
+
 // TestLocateReadsNoChunks checks that an entry is found without the content of its chunks.
 func TestLocateReadsNoChunks(t *testing.T) {
 	t.Parallel()

@@ -167,25 +167,26 @@ func inFlight(p volumes.Plan) error {
 const shownPVs = 10
 
 func writePlan(w io.Writer, p volumes.Plan) error {
-	fmt.Fprintf(w, "%s of %s would lose the finalizer of csi-reclaimer (role %s). No volume is deleted.\n",
+	line := func(format string, args ...any) { cli.PrintLine(w, fmt.Sprintf(format, args...), false) }
+	line("%s of %s would lose the finalizer of csi-reclaimer (role %s). No volume is deleted.",
 		plural.Count(len(p.PVs), "PV"), p.Driver, p.Role)
 	for i, pv := range p.PVs {
 		if i == shownPVs {
-			fmt.Fprintf(w, "  and %d more\n", len(p.PVs)-i)
+			line("  and %d more", len(p.PVs)-i)
 			break
 		}
-		fmt.Fprintf(w, "  %s\n", pv)
+		line("  %s", pv)
 	}
 	for _, pv := range p.Abandoned {
-		fmt.Fprintf(w, "PV %s is terminating: it would be deleted, and its volume stays in the storage system.\n", pv)
+		line("PV %s is terminating: it would be deleted, and its volume stays in the storage system.", pv)
 	}
 	for _, e := range p.InFlight {
-		fmt.Fprintf(w, "Volume %s, for claim %s, has been in flight since %s: whether it exists is not known (annotation "+
-			"%s of Lease %s).\n", e.Volume, e.Claim, e.Since.UTC().Format(time.RFC3339), e.Annotation, e.Lease)
+		line("Volume %s, for claim %s, has been in flight since %s: whether it exists is not known (annotation %s of "+
+			"Lease %s).", e.Volume, e.Claim, e.Since.UTC().Format(time.RFC3339), e.Annotation, e.Lease)
 	}
 	for _, from := range p.ListedBy {
-		fmt.Fprintf(w, "%s lists %s: the driver would be removed from it first, because it adds the finalizers again.\n",
-			from, p.Driver)
+		line("%s lists %s: the driver would be removed from it first, because it adds the finalizers again.", from,
+			p.Driver)
 	}
 	cli.PrintWarnings(w, p.Obstacles)
 	cli.PrintUnread(w, p.Unread)

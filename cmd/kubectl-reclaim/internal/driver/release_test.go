@@ -19,14 +19,14 @@ var root = commandline.Root(cli.Root(Commands))
 
 func TestPrintReleasePlan(t *testing.T) {
 	p := volumes.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"},
-		Unread: []string{"Leases"}}
+		Unread: []string{"Leases"}, InFlight: []explain.InFlight{{Volume: "pvc-1", Claim: "shop/\x1b[2Jdata"}}}
 	for i := range 12 {
 		p.PVs = append(p.PVs, fmt.Sprintf("pv-%d", i))
 	}
 	var out bytes.Buffer
 	must.OK(t, writePlan(&out, p))
 	explained.Expect(t, out.String(), "12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "\n! stop it",
-		"Not read: Leases")
+		"Not read: Leases", "for claim shop/^[[2Jdata", "!\x1b")
 }
 
 func TestReleaseNamesWayOut(t *testing.T) {
