@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,12 +26,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // Root creates the command whose subcommands are tested. isTerminal reports whether a stream is a terminal.
@@ -101,6 +105,20 @@ func (r Root) Against(t *testing.T, server http.Handler, typed *Typing, args ...
 	return out.String(), err
 }
 
+// ClusterContext is the current context of Kubeconfig.
+const ClusterContext = "prod-eu"
+
+// Kubeconfig returns the flag with a kubeconfig file whose current context is a server.
+func Kubeconfig(t *testing.T, server string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	config := api.Config{CurrentContext: ClusterContext,
+		Contexts: map[string]*api.Context{ClusterContext: {Cluster: "served"}},
+		Clusters: map[string]*api.Cluster{"served": {Server: server}}}
+	must.OK(t, clientcmd.WriteToFile(config, file))
+	return "--kubeconfig=" + file
+}
+
 // Command returns a command line against a server, in namespace shop, with typed as input. The input is a terminal if
 // typed has a text.
 func (r Root) Command(t *testing.T, out io.Writer, handler http.Handler, typed *Typing, args ...string) *cobra.Command {
@@ -108,7 +126,7 @@ func (r Root) Command(t *testing.T, out io.Writer, handler http.Handler, typed *
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	cmd := r(genericiooptions.IOStreams{In: typed, Out: out, ErrOut: out}, func(any) bool { return typed.Text != nil })
-	cmd.SetArgs(append(args, "--server="+server.URL, "--namespace=shop"))
+	cmd.SetArgs(append(args, Kubeconfig(t, server.URL), "--namespace=shop"))
 	return cmd
 }
 

@@ -64,8 +64,12 @@ func (c *Change) Dry() []string {
 	return nil
 }
 
-// MustAsk reports whether a person has to confirm the change: not with --yes, nor in a dry run.
+// MustAsk names the cluster of the shown change, and reports whether a person has to confirm the change: not with
+// --yes, nor in a dry run.
 func (c *Change) MustAsk() (bool, error) {
+	if err := c.ShowCluster(); err != nil {
+		return false, err
+	}
 	switch {
 	case c.Tries(), c.Yes:
 		return false, nil
@@ -77,7 +81,6 @@ func (c *Change) MustAsk() (bool, error) {
 
 // MustType asks a question, which only this answer confirms.
 func (c *Change) MustType(ctx context.Context, question, answer string) error {
-	fmt.Fprintln(c.ErrOut)
 	if c.answer(ctx, question) != answer {
 		return ErrNotConfirmed
 	}

@@ -53,6 +53,40 @@ func (s *Plugin) Config() (*rest.Config, error) {
 	return rest.AddUserAgent(config, Name), nil
 }
 
+// ClusterName returns the context of the kubeconfig, or host, the API server's address, if a flag names another cluster
+// or there is no context.
+func (s *Plugin) ClusterName(host string) string {
+	set := func(flag *string) bool { return flag != nil && *flag != "" }
+	switch flags := s.Kubeconfig; {
+	case set(flags.APIServer):
+		return host
+	case set(flags.ClusterName):
+		return *flags.ClusterName
+	case set(flags.Context):
+		return *flags.Context
+	}
+	raw, err := s.Kubeconfig.ToRawKubeConfigLoader().RawConfig()
+	if err != nil || raw.CurrentContext == "" {
+		return host
+	}
+	return raw.CurrentContext
+}
+
+// ShowCluster names the cluster of a shown change, by name and address, because objects of several clusters have equal
+// names, and other programs change the current context.
+func (s *Plugin) ShowCluster() error {
+	config, err := s.Config()
+	if err != nil {
+		return err
+	}
+	name := s.ClusterName(config.Host)
+	if name != config.Host {
+		name += " (" + config.Host + ")"
+	}
+	PrintLine(s.ErrOut, "\nCluster "+name+".", false)
+	return nil
+}
+
 // Live returns the cluster, all of whose reads are live.
 func (s *Plugin) Live() (explain.Cluster, error) {
 	role, err := s.AsRole()

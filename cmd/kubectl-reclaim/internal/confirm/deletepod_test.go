@@ -160,6 +160,9 @@ func (s *podServer) deletePod(t *testing.T, typed *commandline.Typing, interrupt
 	return out.String(), err
 }
 
+// cluster is the line about the cluster of a change.
+const cluster = "\nCluster prod-eu (http://127.0.0.1:"
+
 // Writes of a force deletion.
 const (
 	writesConfirmation = "PATCH version 7 confirms u uid u"
@@ -193,10 +196,11 @@ func TestDeletePod(t *testing.T) {
 		"another name is no confirmation":    {args: []string{"--force"}, types: "db-1\n", err: cli.ErrNotConfirmed},
 		"an empty answer is no confirmation": {args: []string{"--force"}, types: "\n", err: cli.ErrNotConfirmed},
 		"its name is a confirmation": {args: []string{"--force"}, types: "db-0\n",
-			writes: []string{writesConfirmation, writesForce}, want: []string{"Force risks", "type the name of the pod (db-0)",
+			writes: []string{writesConfirmation, writesForce}, want: []string{"Force risks", cluster,
+				").\nTo force-delete it, type the name of the pod (db-0): ",
 				"was confirmed and force-deleted. It is still there", "(Confirmed)"}},
 		"a script confirms": {args: []string{"--force", "--yes"}, writes: []string{writesConfirmation, writesForce},
-			want: []string{"Force risks", "!type the name",
+			want: []string{"Force risks", "!type the name", cluster,
 				"A force deletion does not wait for the processes", "!risks nothing"}},
 		"a pod that is not held is gone": {args: []string{"--force", "--yes"},
 			change: func(s *podServer) {
@@ -247,7 +251,7 @@ func TestDeletePod(t *testing.T) {
 			}, writes: []string{writesConfirmation, writesForce}, want: []string{"and is gone"}},
 		"both are tried": {args: []string{"--force", "--dry-run=server"},
 			writes: []string{writesConfirmation + " dry", writesForce + " dry"},
-			want:   []string{"would be confirmed and force-deleted (server dry run). Nothing was changed."}},
+			want:   []string{cluster, "would be confirmed and force-deleted (server dry run). Nothing was changed."}},
 		"where it is refused, the confirmation is tried": {args: []string{"--force", "--dry-run=server"},
 			change: func(s *podServer) { s.namespace.Labels = map[string]string{"csi-reclaimer.io/pod-safety": "enforce"} },
 			writes: []string{writesConfirmation + " dry"}, want: []string{"The deletion was not tried"}},

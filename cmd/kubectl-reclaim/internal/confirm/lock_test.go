@@ -64,7 +64,7 @@ func TestConfirmLock(t *testing.T) {
 	}{
 		"the name of the pod is a confirmation": {types: "db-0\n", writes: []string{writesConfirmation, writesForce},
 			want: []string{"Pod db-0 has the lock of claim data.", "Force risks", "Node n1 is not Ready",
-				"type the name of the pod (db-0)", "was confirmed and force-deleted"}},
+				cluster, "type the name of the pod (db-0)", "was confirmed and force-deleted"}},
 		"the name of the claim is none": {types: "data\n", err: cli.ErrNotConfirmed.Error(),
 			next: "answer as the question says"},
 		"a script confirms": {args: []string{"--yes"}, writes: []string{writesConfirmation, writesForce},

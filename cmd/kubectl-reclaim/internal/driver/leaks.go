@@ -165,7 +165,10 @@ func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks
 		show = made
 		show.SetGroupVersionKind(pv.GroupVersionKind())
 	}
-	if err := o.showPV(show, to, found); err != nil || o.dryRun {
+	if err := o.showPV(show, to, found); err != nil {
+		return err
+	}
+	if err := o.ShowCluster(); err != nil || o.dryRun {
 		return err
 	}
 	if !o.yes && step != leaks.Finished {

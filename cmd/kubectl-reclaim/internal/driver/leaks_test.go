@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
@@ -159,12 +160,12 @@ func TestRemedyNeedsConfirmation(t *testing.T) {
 		args        []string
 		said, wrong string
 	}{
-		"not confirmed": {[]string{"--reclaim=vol-1"}, `Delete volume "vol-1"? [y/N]`, "not confirmed"},
+		"not confirmed": {[]string{"--reclaim=vol-1"}, ").\nDelete volume \"vol-1\"? [y/N]", "not confirmed"},
 		"only shown": {[]string{"--reclaim=vol-1", "--dry-run"},
 			"persistentVolumeReclaimPolicy: Retain", ""},
 		"only shown, to a program": {[]string{"--adopt=vol-1", "--dry-run", "-o", "json"}, `"volumeHandle": "vol-1"`,
 			""},
-		"adopted, and not confirmed": {[]string{"--adopt=vol-1"}, "Create this PV", "not confirmed"},
+		"adopted, and not confirmed": {[]string{"--adopt=vol-1"}, ").\nCreate this PV", "not confirmed"},
 		"adopted, by the flags": {[]string{"--adopt=vol-1", "--dry-run", "--size=7Gi", "--storage-class=fast",
 			"--claim=shop/data", "--attribute=share=x"}, "storage: 7Gi", ""},
 		"adopted for a claim, shown": {[]string{"--adopt=vol-1", "--dry-run", "--claim=shop/data"},
@@ -182,7 +183,11 @@ func TestRemedyNeedsConfirmation(t *testing.T) {
 	} {
 		var asked []string
 		said, err := root.In(t, "", append([]string{"leaks", "--driver=d.example.com", "--pod=ns/leads",
-			"--server=" + apiServer(t, nil, &asked)}, c.args...)...)
+			commandline.Kubeconfig(t, apiServer(t, nil, &asked))}, c.args...)...)
+		shown := c.wrong == "" || c.wrong == "not confirmed"
+		if strings.Contains(said, "\nCluster "+commandline.ClusterContext+" (http://127.0.0.1:") != shown {
+			t.Errorf("%s: it names the cluster: %v\n%s", sentence, !shown, said)
+		}
 		if !strings.Contains(said, c.said) || (err == nil) != (c.wrong == "") || err != nil &&
 			!strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v, want %q\n%s", sentence, err, c.wrong, said)

@@ -83,10 +83,10 @@ func (o *releaseOptions) run(ctx context.Context) error {
 	if err := o.Print("ReleasePlan", plan, func(w io.Writer) error { return writePlan(w, plan) }); err != nil {
 		return err
 	}
-	if o.dryRun {
-		return nil
+	if begins, err := begin(plan); !begins && !o.dryRun {
+		return err
 	}
-	if begins, err := begin(plan); !begins {
+	if err := o.ShowCluster(); err != nil || o.dryRun {
 		return err
 	}
 	if !o.yes {

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,6 +28,26 @@ func TestPrintReleasePlan(t *testing.T) {
 	must.OK(t, writePlan(&out, p))
 	explained.Expect(t, out.String(), "12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "\n! stop it",
 		"Not read: Leases", "for claim shop/^[[2Jdata", "!\x1b")
+}
+
+func TestReleaseNamesCluster(t *testing.T) {
+	t.Parallel()
+	const cluster = "\nCluster prod-eu (http://127.0.0.1:"
+	for _, c := range []struct {
+		flag string
+		err  error
+		want []string
+	}{
+		{"--workers=1", cli.ErrNotConfirmed, []string{cluster, ").\nRelease 2 PVs of " + commandline.Driver + "? [y/N]"}},
+		{"--dry-run", nil, []string{cluster, "!Release 2 PVs"}},
+	} {
+		out, err := root.Against(t, commandline.SomethingWaits(t), &commandline.Typing{Text: strings.NewReader("n\n")},
+			"release", "--driver="+commandline.Driver, c.flag)
+		if !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, want %v", c.flag, err, c.err)
+		}
+		explained.Expect(t, out, c.want...)
+	}
 }
 
 func TestReleaseNamesWayOut(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/version"
@@ -108,8 +107,7 @@ func (o *webOptions) run(ctx context.Context) error {
 	token, at := web.Token(), on.Addr().String()
 	url := "http://" + at + "/" + token + "/"
 	server, err := web.New(config, web.Config{Prefix: token, Hosts: hostsOf(on.Addr()),
-		Cluster: clusterName(o.Kubeconfig, config.Host), Version: version.Get(), Role: role, Driver: o.driver,
-		LeakPort: o.leakPort})
+		Cluster: o.ClusterName(config.Host), Version: version.Get(), Role: role, Driver: o.driver, LeakPort: o.leakPort})
 	if err != nil {
 		return errors.Join(err, on.Close())
 	}
@@ -131,25 +129,6 @@ func (o *webOptions) run(ctx context.Context) error {
 func hostsOf(at net.Addr) []string {
 	_, port, _ := net.SplitHostPort(at.String())
 	return []string{at.String(), net.JoinHostPort("localhost", port)}
-}
-
-// clusterName returns the context of the kubeconfig, or the API server's address if a flag names another cluster or
-// there is no context.
-func clusterName(flags *genericclioptions.ConfigFlags, host string) string {
-	set := func(flag *string) bool { return flag != nil && *flag != "" }
-	switch {
-	case set(flags.APIServer):
-		return host
-	case set(flags.ClusterName):
-		return *flags.ClusterName
-	case set(flags.Context):
-		return *flags.Context
-	}
-	raw, err := flags.ToRawKubeConfigLoader().RawConfig()
-	if err != nil || raw.CurrentContext == "" {
-		return host
-	}
-	return raw.CurrentContext
 }
 
 // openPage opens the page in the browser through a file that only this user can read. Other users of the machine can

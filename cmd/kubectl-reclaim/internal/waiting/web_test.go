@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	neturl "net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -94,32 +93,5 @@ func TestWeb(t *testing.T) {
 	}
 	if _, err := os.Stat(parsed.Path); !os.IsNotExist(err) {
 		t.Errorf("the file is left: %v", err)
-	}
-}
-
-func TestClusterName(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config")
-	const text = `{"apiVersion":"v1","kind":"Config","current-context":"prod","contexts":[
-		{"name":"prod","context":{"cluster":"c1","user":"u"}},{"name":"test","context":{"cluster":"c2","user":"u"}}],
-		"clusters":[{"name":"c1","cluster":{"server":"https://c1"}},{"name":"c2","cluster":{"server":"https://c2"}}]}`
-	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
-	for name, c := range map[string]struct {
-		change func(*genericclioptions.ConfigFlags)
-		want   string
-	}{
-		"the current context": {func(*genericclioptions.ConfigFlags) {}, "prod"},
-		"another context":     {func(f *genericclioptions.ConfigFlags) { f.Context = ptr.To("test") }, "test"},
-		"a server": {func(f *genericclioptions.ConfigFlags) {
-			f.Context, f.APIServer = ptr.To("test"), ptr.To("https://other")
-		}, "https://other"},
-		"a cluster":     {func(f *genericclioptions.ConfigFlags) { f.ClusterName = ptr.To("c2") }, "c2"},
-		"no kubeconfig": {func(f *genericclioptions.ConfigFlags) { f.KubeConfig = ptr.To(os.DevNull) }, "https://other"},
-	} {
-		flags := genericclioptions.NewConfigFlags(false)
-		flags.KubeConfig = &file
-		c.change(flags)
-		if got := clusterName(flags, "https://other"); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
 	}
 }
