@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/nodes"
 )
 
@@ -120,12 +121,26 @@ func (c *fenceChange) patch(ctx context.Context, f nodes.Facts, shown nodes.Plan
 		case err == nil:
 			return nil
 		case !isGone(err) || try == maxPatchTries:
-			return fmt.Errorf("change NodeFence %q: %w", f.Name, err)
+			return fmt.Errorf("change NodeFence %q: %w", f.Name, c.unclear(f.Name, err))
 		}
 		if f, err = c.again(ctx, f, shown, of); err != nil {
 			return err
 		}
 	}
+}
+
+// unclear returns the error of a write of a NodeFence. Unless the API server refused the write, or only checked it, the
+// write may stand, and the next step is to look.
+func (c *fenceChange) unclear(node string, err error) error {
+	if c.Tries() || isRefused(err) {
+		return explain.FencingError(err)
+	}
+	return cli.WithStep(fmt.Errorf("it may have been written: %w", err), seeOrEnd(node))
+}
+
+// seeOrEnd is the next step where the fence of a node may go on.
+func seeOrEnd(node string) string {
+	return fmt.Sprintf("see the fence: kubectl reclaim explain node/%[1]s; to end it: kubectl reclaim unfence %[1]s", node)
 }
 
 const (
@@ -136,16 +151,31 @@ const (
 )
 
 // errNotGone means that the ended NodeFence still exists.
-var errNotGone = cli.NewError("the previous NodeFence was deleted, but a finalizer keeps it",
+var errNotGone = cli.NewError("a finalizer keeps it",
 	"check that volume-guard runs with --controllers=*,node-fencing, and run the same command again")
 
 // replace deletes an ended NodeFence, and waits until it is gone.
 func (c *fenceChange) replace(ctx context.Context, node string, uid types.UID) error {
 	err := c.Cluster.Fencing.Fences.Delete(ctx, node,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
-	if err != nil && !apierrors.IsNotFound(err) {
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return previous("was deleted", c.awaitGone(ctx, node, uid))
+	case isRefused(err):
 		return fmt.Errorf("delete NodeFence %q, which has ended: %w", node, err)
 	}
+	return previous("may have been deleted", fmt.Errorf("delete NodeFence %q, which has ended: %w", node, err))
+}
+
+// previous adds the state of the NodeFence that a new one replaces to an error, which may be nil.
+func previous(state string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; the previous NodeFence %s: run the same command again", err, state)
+}
+
+func (c *fenceChange) awaitGone(ctx context.Context, node string, uid types.UID) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, errNotGone)
 	defer cancel()
 	for {

@@ -154,7 +154,11 @@ func (o *fenceOptions) create(ctx context.Context, node string, plan nodes.Plan)
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("fence node %q: %w: another user or program has created it: %w", node, nodes.ErrFenced, err)
 	case err != nil:
-		return fmt.Errorf("create NodeFence %q: %w", node, explain.FencingError(err))
+		err = fmt.Errorf("create NodeFence %q: %w", node, o.unclear(node, err))
+		if plan.Replaces != "" {
+			err = previous("was deleted", err)
+		}
+		return err
 	case o.Tries():
 		fmt.Fprintf(o.Out, "\nNode %s would be fenced (server dry run). Nothing was changed.\n", node)
 		return nil
@@ -194,7 +198,11 @@ func (o *fenceOptions) waitFenced(ctx context.Context, fence *v1alpha1.NodeFence
 			}
 		}
 		if !cli.Sleep(ctx, waitPoll) {
-			return fmt.Errorf("wait for the fence of node %q: %w", fence.Name, context.Cause(ctx))
+			err := context.Cause(ctx)
+			if !errors.Is(err, errWaitOver) {
+				err = cli.WithStep(errors.New("interrupted: the fence goes on"), seeOrEnd(fence.Name))
+			}
+			return fmt.Errorf("wait for the fence of node %q: %w", fence.Name, err)
 		}
 	}
 }

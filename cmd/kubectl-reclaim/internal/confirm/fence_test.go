@@ -1,6 +1,7 @@
 package confirm
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -194,6 +195,7 @@ type fenceCase struct {
 	typing func(*fenceServer) // called before the answer
 	writes []string
 	err    error
+	next   string // is in the text of the error
 	want   []string
 }
 
@@ -213,17 +215,30 @@ func (c fenceCase) run(t *testing.T) {
 	if !is {
 		t.Errorf("%v, want %v", err, c.err)
 	}
+	if err != nil && !strings.Contains(cli.ErrorText(err), c.next) {
+		t.Errorf("%s, want %q", cli.ErrorText(err), c.next)
+	}
 	if !slices.Equal(s.writes, c.writes) {
 		t.Errorf("it writes %q, want %q", s.writes, c.writes)
 	}
 	explained.Expect(t, out, c.want...)
 }
 
+// refusing returns a change after which the API server answers a method with a status code.
+func refusing(state func(*fenceServer), method string, code int) func(*fenceServer) {
+	return func(s *fenceServer) {
+		state(s)
+		s.refuse[method] = code
+	}
+}
+
+const seeFence = "\nnext: see the fence: kubectl reclaim explain node/n1; to end it: kubectl reclaim unfence n1"
+
 func TestFence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agents.yaml")
 	must.OK(t, os.WriteFile(file, []byte("- {name: plug, covers: UntilUnfenced, manual: {}}"), 0o600))
 	const fence = "fence n1 --reason=r"
-	created := []string{"POST r by ipmi"}
+	created, none := []string{"POST r by ipmi"}, func(*fenceServer) {}
 	isReady := func(s *fenceServer) { s.node.Status.Conditions[0].Status = v1.ConditionTrue }
 	isControlPlane := func(s *fenceServer) {
 		s.node.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
@@ -271,12 +286,27 @@ func TestFence(t *testing.T) {
 		"it has a fence that has ended, in a dry run": {args: fence + " --dry-run", change: (*fenceServer).ended,
 			want: []string{"would be replaced. It was not tried"}},
 		"the fence that has ended may not be deleted": {args: fence + " --yes", writes: []string{"DELETE uid f"},
-			change: func(s *fenceServer) { s.ended(); s.refuse[http.MethodDelete] = http.StatusForbidden },
-			err:    wordsError{"refused"}},
+			change: refusing((*fenceServer).ended, http.MethodDelete, http.StatusForbidden),
+			err:    wordsError{`delete NodeFence "n1", which has ended: refused`},
+			next:   "refused\nnext: ask for the permission"},
+		"its deletion has no clear answer": {args: fence + " --yes", writes: []string{"DELETE uid f"},
+			change: refusing((*fenceServer).ended, http.MethodDelete, http.StatusGatewayTimeout),
+			err:    wordsError{"refused; the previous NodeFence may have been deleted: run the same command again"}},
+		"it is deleted, and the new one is not allowed": {args: fence + " --yes",
+			writes: []string{"DELETE uid f", "POST r by ipmi"},
+			change: refusing((*fenceServer).ended, http.MethodPost, http.StatusForbidden),
+			err: wordsError{`create NodeFence "n1": refused; the previous NodeFence was deleted: run the same command ` +
+				"again"}},
 		"no fencing in this cluster": {args: fence + " --yes", change: func(s *fenceServer) { s.without = true },
 			err: explain.ErrNoFencing},
-		"it is not allowed": {args: fence + " --yes", writes: created, err: wordsError{"create NodeFence \"n1\""},
-			change: func(s *fenceServer) { s.refuse[http.MethodPost] = http.StatusForbidden }},
+		"it is not allowed": {args: fence + " --yes", writes: created, err: wordsError{`create NodeFence "n1": refused`},
+			change: refusing(none, http.MethodPost, http.StatusForbidden)},
+		"it has no clear answer": {args: fence + " --yes", writes: created, next: seeFence,
+			err:    wordsError{`create NodeFence "n1": it may have been written: refused`},
+			change: refusing(none, http.MethodPost, http.StatusGatewayTimeout)},
+		"its dry run has no clear answer": {args: fence + " --dry-run", writes: []string{"POST r by ipmi dry"},
+			err:    wordsError{`create NodeFence "n1": refused`},
+			change: refusing(none, http.MethodPost, http.StatusGatewayTimeout)},
 		"it waits for the proof": {args: fence + " --yes --wait", writes: created, want: []string{"Node n1: Fenced"},
 			change: func(s *fenceServer) { s.after = proven }},
 		"it waits, and all agents fail": {args: fence + " --yes --wait", writes: created, err: errNotProven,
@@ -345,11 +375,15 @@ func TestUnfenceAndConfirm(t *testing.T) {
 					s.fence.ResourceVersion, s.fence.Status.Attempts = "8", nil
 				}
 			}},
-		"it changes all the time": {args: "unfence n1 --yes", err: wordsError{"change NodeFence"},
+		"it changes all the time": {args: "unfence n1 --yes", err: wordsError{`change NodeFence "n1": refused`},
 			writes: []string{patch + "Now", patch + "Now", patch + "Now", patch + "Now", patch + "Now"},
-			change: func(s *fenceServer) { s.exists(); s.refuse[http.MethodPatch] = http.StatusConflict }},
-		"it is not allowed": {args: "unfence n1 --yes", err: wordsError{"change NodeFence"}, writes: []string{patch + "Now"},
-			change: func(s *fenceServer) { s.exists(); s.refuse[http.MethodPatch] = http.StatusForbidden }},
+			change: refusing(exists, http.MethodPatch, http.StatusConflict)},
+		"it is not allowed": {args: "unfence n1 --yes", writes: []string{patch + "Now"},
+			err:    wordsError{`change NodeFence "n1": refused`},
+			change: refusing(exists, http.MethodPatch, http.StatusForbidden)},
+		"it has no clear answer": {args: "unfence n1 --yes", writes: []string{patch + "Now"}, next: seeFence,
+			err:    wordsError{`change NodeFence "n1": it may have been written: refused`},
+			change: refusing(exists, http.MethodPatch, http.StatusGatewayTimeout)},
 		"the node is Ready": {args: "confirm node/n1 --because=off --yes", err: nodes.ErrReady,
 			change: func(s *fenceServer) { s.exists(); s.node.Status.Conditions[0].Status = v1.ConditionTrue }},
 		"the node is Ready, on purpose": {args: "confirm node/n1 --because=off --yes --even-if-ready",
@@ -357,6 +391,52 @@ func TestUnfenceAndConfirm(t *testing.T) {
 			writes: []string{patch + "off of f"}},
 	} {
 		t.Run(sentence, c.run)
+	}
+}
+
+// TestInterruptedFence interrupts a command while it waits for the answer to a request that the API server carries out:
+// the first one with this method, or the first GET after a write.
+func TestInterruptedFence(t *testing.T) {
+	const fence = "fence n1 --reason=r --yes"
+	for args, c := range map[string]struct {
+		method string
+		change func(*fenceServer)
+		want   string
+	}{
+		"confirm node/n1 --because=off --yes": {http.MethodPatch, (*fenceServer).exists,
+			`confirm node "n1": change NodeFence "n1": it may have been written: `},
+		fence: {http.MethodPost, func(*fenceServer) {}, `create NodeFence "n1": it may have been written: `},
+		fence + " --wait": {http.MethodGet, func(*fenceServer) {},
+			`wait for the fence of node "n1": interrupted: the fence goes on` + seeFence},
+		fence + " --manual": {http.MethodGet, (*fenceServer).ended,
+			"; the previous NodeFence was deleted: run the same command again"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			s := newFenceServer()
+			c.change(s)
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s.mu.Lock()
+				awaited := r.Method == c.method && (c.method != http.MethodGet || len(s.writes) > 0)
+				s.mu.Unlock()
+				if !awaited {
+					s.ServeHTTP(w, r)
+					return
+				}
+				s.ServeHTTP(httptest.NewRecorder(), r)
+				interrupt()
+				<-r.Context().Done() // until the client's request ends
+			})
+			err := root.Command(t, io.Discard, handler, &commandline.Typing{}, strings.Split(args, " ")...).ExecuteContext(ctx)
+			if err == nil || !strings.Contains(cli.ErrorText(err), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if s.mu.Lock(); len(s.writes) != 1 {
+				t.Errorf("it writes %q", s.writes)
+			}
+			s.mu.Unlock()
+		})
 	}
 }
 
