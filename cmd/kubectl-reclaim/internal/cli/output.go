@@ -94,6 +94,14 @@ func (o *Output) Print(kind string, value any, people func(io.Writer) error) err
 	return nil
 }
 
+// Messages is the stream of sentences about a change: ErrOut beside an object of -o, which a program reads from Out.
+func (o *Output) Messages() io.Writer {
+	if o.Printer != nil {
+		return o.ErrOut
+	}
+	return o.Out
+}
+
 // defaultWidth is the width of a terminal that does not tell its own.
 const defaultWidth = 80
 

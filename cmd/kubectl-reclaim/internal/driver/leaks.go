@@ -227,10 +227,11 @@ func question(to leaks.Remediation, found leaks.Found, pv *v1.PersistentVolume) 
 
 // printResult prints the result, and the way to stop or to continue.
 func (o *leaksOptions) printResult(to leaks.Remediation, pv *v1.PersistentVolume) {
+	line := func(format string, args ...any) { cli.PrintLine(o.Messages(), fmt.Sprintf(format, args...), false) }
 	if to == leaks.Reclaim {
-		cli.PrintLine(o.Out, fmt.Sprintf("PV %s is Released with policy Delete: its volume is deleted. See the progress "+
-			"with kubectl reclaim explain pv/%s. To stop it, if it is not too late: "+
-			`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name, pv.Name, pv.Name), false)
+		line("PV %s is Released with policy Delete: its volume is deleted. See the progress with kubectl reclaim explain "+
+			"pv/%[1]s. To stop it, if it is not too late: "+
+			`kubectl patch pv %[1]s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name)
 		return
 	}
 	whose, claim := ". A claim", pv.Spec.ClaimRef
@@ -238,10 +239,10 @@ func (o *leaksOptions) printResult(to leaks.Remediation, pv *v1.PersistentVolume
 		whose = fmt.Sprintf(" for claim %s/%s alone. The claim", claim.Namespace, claim.Name)
 	}
 	if policy := pv.Spec.PersistentVolumeReclaimPolicy; policy != v1.PersistentVolumeReclaimRetain {
-		cli.PrintLine(o.Out, fmt.Sprintf("PV %s has policy %s now: its volume is not kept after its claim. To keep it: "+
-			`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name, policy, pv.Name), false)
+		line("PV %s has policy %s now: its volume is not kept after its claim. To keep it: "+
+			`kubectl patch pv %[1]s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name, policy)
 		return
 	}
-	cli.PrintLine(o.Out, fmt.Sprintf("PV %s keeps the volume%s binds to it with spec.volumeName: %s, and the same "+
-		"storageClassName (%q), size and mode.", pv.Name, whose, pv.Name, pv.Spec.StorageClassName), false)
+	line("PV %s keeps the volume%s binds to it with spec.volumeName: %[1]s, and the same storageClassName (%[3]q), size "+
+		"and mode.", pv.Name, whose, pv.Spec.StorageClassName)
 }

@@ -227,6 +227,22 @@ func TestAdoptedPVIsNotReserved(t *testing.T) {
 	}
 }
 
+// A program reads the PV from standard output, and nothing else.
+func TestRemedyPrintsOneObject(t *testing.T) {
+	adopted := must.Get(leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{}))(t)
+	turned := leaks.ReclaimPV("d.example.com", leaks.Found{Handle: "vol-8"}, leaks.PVOptions{})
+	turned.Spec.PersistentVolumeReclaimPolicy, turned.Status.Phase = v1.PersistentVolumeReclaimDelete, v1.VolumeReleased
+	for arg, want := range map[string]string{"--adopt=vol-9": adopted.Name, "--reclaim=vol-8": turned.Name} {
+		var asked []string
+		out := must.Get(root.Run(t, "leaks", "--driver=d.example.com", "--pod=ns/leads", "--yes", "-o", "json", arg,
+			commandline.Kubeconfig(t, apiServer(t, nil, &asked, adopted, turned))))(t)
+		var pv v1.PersistentVolume
+		if err := json.Unmarshal([]byte(out), &pv); err != nil || pv.Name != want {
+			t.Errorf("%s: %v in\n%s", arg, err, out)
+		}
+	}
+}
+
 // The command reports the result of an earlier run without a question, because a person may not know whether that run
 // finished.
 func TestFinishedRemedyIsReported(t *testing.T) {

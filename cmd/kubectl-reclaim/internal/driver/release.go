@@ -200,9 +200,6 @@ func (o *releaseOptions) release(ctx context.Context, plan volumes.Plan, logs ex
 		return err
 	}
 	config.QPS, config.Burst = o.qps, max(1, int(o.qps))
-	if err := o.removeFromPolicies(ctx, config, plan); err != nil {
-		return err
-	}
 	bar := newBar(o.ErrOut)
 	reclaimer, err := reclaim.New(config, o.driver, nobody{}, reclaim.Config{
 		Role: plan.As, Mode: reclaim.ModeRelease, Workers: o.workers, NeverAttached: true, Progress: bar.show, InFlight: logs,
@@ -213,15 +210,18 @@ func (o *releaseOptions) release(ctx context.Context, plan volumes.Plan, logs ex
 	if err := allowed(ctx, reclaimer); err != nil {
 		return err
 	}
+	if err := o.removeFromPolicies(ctx, config, plan); err != nil {
+		return err
+	}
 	done, err := reclaimer.Release(ctx)
 	bar.end()
 	for _, pv := range done.Abandoned {
-		fmt.Fprintf(o.Out, "PV %s was being deleted: its volume stays in the storage system\n", pv)
+		fmt.Fprintf(o.Messages(), "PV %s was being deleted: its volume stays in the storage system\n", pv)
 	}
 	for _, pv := range done.InFlight {
-		fmt.Fprintf(o.Out, "PV %s keeps its finalizer: its volume is, or may be, in flight\n", pv)
+		fmt.Fprintf(o.Messages(), "PV %s keeps its finalizer: its volume is, or may be, in flight\n", pv)
 	}
-	fmt.Fprintf(o.Out, "%s %s released\n", plural.Count(done.PVs, "PV"), plural.Verb(done.PVs, "was", "were"))
+	fmt.Fprintf(o.Messages(), "%s %s released\n", plural.Count(done.PVs, "PV"), plural.Verb(done.PVs, "was", "were"))
 	if ctx.Err() != nil {
 		return errors.New("interrupted: run the same command again to continue")
 	}
@@ -235,7 +235,7 @@ func (o *releaseOptions) removeFromPolicies(ctx context.Context, config *rest.Co
 	}
 	done, err := admission.RemoveDrivers(ctx, config, []string{plan.Driver})
 	for _, from := range done.Objects {
-		fmt.Fprintf(o.Out, "%s was removed from %s\n", plan.Driver, from)
+		fmt.Fprintf(o.Messages(), "%s was removed from %s\n", plan.Driver, from)
 	}
 	if err != nil {
 		return err
@@ -243,7 +243,8 @@ func (o *releaseOptions) removeFromPolicies(ctx context.Context, config *rest.Co
 	return admission.WaitUntilRemoved(ctx, config, []string{plan.Driver})
 }
 
-// allowed returns an error for each missing permission on PVs, because a release without them would wait forever.
+// allowed returns an error for each missing permission on PVs. A release without them would wait forever, after it has
+// ended the protection by the policies.
 func allowed(ctx context.Context, r *reclaim.Controller) error {
 	missing, err := r.MissingPermissions(ctx)
 	if err != nil {

@@ -2,15 +2,29 @@ package driver
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
 	"strings"
 	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/commandline"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
@@ -28,6 +42,67 @@ func TestPrintReleasePlan(t *testing.T) {
 	must.OK(t, writePlan(&out, p))
 	explained.Expect(t, out.String(), "12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "\n! stop it",
 		"Not read: Leases", "for claim shop/^[[2Jdata", "!\x1b")
+}
+
+// policyServer serves an admission policy that lists a driver without PVs.
+type policyServer struct {
+	commandline.Server
+	denied string // is a verb that the user may not use
+	patch  bool   // the policy was changed
+}
+
+func (s *policyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch path.Base(path.Dir(r.URL.Path)) + "/" + path.Base(r.URL.Path) {
+	case "v1/selfsubjectaccessreviews":
+		body, _ := io.ReadAll(r.Body)
+		var review authorizationv1.SelfSubjectAccessReview
+		err := runtime.DecodeInto(scheme.Codecs.UniversalDeserializer(), body, &review)
+		review.Status.Allowed = err == nil && review.Spec.ResourceAttributes.Verb != s.denied
+		commandline.Answer(w, review)
+	case "mutatingadmissionpolicies/" + admission.PolicyName:
+		s.patch = s.patch || r.Method == http.MethodPatch
+		commandline.Answer(w, admission.Policy(volume.RoleOwner, commandline.Driver))
+	case "mutatingadmissionpolicybindings/" + admission.PolicyName:
+		commandline.Answer(w, admission.Binding(volume.RoleOwner))
+	default:
+		s.Server.ServeHTTP(w, r)
+	}
+}
+
+// release returns the standard output and the errors of a release by this server's user.
+func (s *policyServer) release(t *testing.T) (out, errOut string, err error) {
+	t.Helper()
+	s.Add("csidrivers", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: commandline.Driver}})
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
+	cmd := root(streams, func(any) bool { return false })
+	cmd.SetArgs([]string{"release", "--driver=" + commandline.Driver, "--role=owner", "--yes", "-o", "json",
+		commandline.Kubeconfig(t, server.URL)})
+	err = cmd.ExecuteContext(t.Context())
+	return stdout.String(), stderr.String(), err
+}
+
+// Without the permission to release PVs, the policy still protects the driver's PVs.
+func TestReleaseChecksPermissionsBeforePolicies(t *testing.T) {
+	t.Parallel()
+	s := &policyServer{denied: "patch"}
+	_, _, err := s.release(t)
+	if err == nil || !strings.Contains(err.Error(), "you may not patch persistentvolumes") || s.patch {
+		t.Errorf("%v, and the policy was changed: %v", err, s.patch)
+	}
+}
+
+// A program reads the plan from standard output, and nothing else.
+func TestReleasePrintsOneObject(t *testing.T) {
+	t.Parallel()
+	s := &policyServer{}
+	out, errOut, err := s.release(t)
+	var plan volumes.Plan
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &plan)); err != nil || len(plan.ListedBy) != 1 || !s.patch {
+		t.Errorf("%v, %+v in\n%s", err, plan, out)
+	}
+	explained.Expect(t, errOut, "was removed from mutatingadmissionpolicy/", "0 PVs were released")
 }
 
 func TestReleaseNamesCluster(t *testing.T) {
