@@ -79,6 +79,7 @@ Each kind is listed once, page by page, so that the number of requests does not 
 	fs := cmd.Flags()
 	fs.StringSliceVar(&o.reasons, "reason", nil,
 		"List only objects that wait for one of these reasons, such as Attached,Held. Case is ignored.")
+	cli.MustComplete(cmd, "reason", cli.Words(reasonWords()...))
 	o.DriverFlag(cmd, &o.driver, "List only the PVs, claims, pods and locks of this driver.")
 	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false,
 		"List the objects of all namespaces, and objects without a namespace.")
@@ -88,6 +89,9 @@ Each kind is listed once, page by page, so that the number of requests does not 
 }
 
 func (o *listOptions) run(ctx context.Context) error {
+	if err := checkReasons(o.reasons); err != nil {
+		return err
+	}
 	namespace, err := o.Namespace(o.allNamespaces)
 	if err != nil {
 		return err
@@ -223,6 +227,10 @@ func (o *listOptions) show(l waiting, namespace string, again bool) error {
 		for _, name := range resourceNames(l.Objects) {
 			fmt.Fprintln(o.Out, name)
 		}
+		if len(l.Objects) == 0 {
+			fmt.Fprintln(o.ErrOut, o.nothing(l, namespace))
+		}
+		o.leftOut(o.ErrOut, l)
 		return nil
 	}
 	return o.Print("Waiting", l, func(w io.Writer) error {
@@ -230,12 +238,17 @@ func (o *listOptions) show(l waiting, namespace string, again bool) error {
 		if err := o.TableOr(w, waitingTable(l, o.Wide()), o.nothing(l, namespace)); err != nil {
 			return err
 		}
-		if l.elsewhere > 0 {
-			fmt.Fprintf(o.ErrOut, "%d more wait in other namespaces, or belong to none: -A lists them.\n", l.elsewhere)
-		}
-		cli.PrintUnread(w, l.Unread)
+		o.leftOut(w, l)
 		return nil
 	})
+}
+
+// leftOut counts the objects elsewhere, and names the kinds that could not be read.
+func (o *listOptions) leftOut(w io.Writer, l waiting) {
+	if l.elsewhere > 0 {
+		fmt.Fprintf(o.ErrOut, "%d more wait in other namespaces, or belong to none: -A lists them.\n", l.elsewhere)
+	}
+	cli.PrintUnread(w, l.Unread)
 }
 
 // nothing says that the list is empty, and which reasons --reason has left out.
@@ -297,15 +310,11 @@ func rowNames(row view.Row) (name, pv string) {
 var resources = map[cli.Kind]string{cli.KindPV: "persistentvolume", cli.KindClaim: "persistentvolumeclaim",
 	cli.KindPod: "pod", cli.KindNode: "nodefence.csi-reclaimer.io"}
 
-// resourceNames returns the objects as kubectl's -o name does, each once. The lock and the volume in flight of a claim
-// are named by the claim.
+// resourceNames returns the objects as kubectl's -o name does: each once, without its namespace. The lock and the
+// volume in flight of a claim are named by the claim.
 func resourceNames(rows []view.Row) (names []string) {
-	seen := map[string]bool{}
 	for _, o := range objectsOf(rows) {
-		if name := resources[o.kind] + "/" + o.name; !seen[name] {
-			seen[name] = true
-			names = append(names, name)
-		}
+		names = append(names, resources[o.kind]+"/"+o.name)
 	}
 	return names
 }

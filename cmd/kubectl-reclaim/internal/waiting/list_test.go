@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"path"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/kubectl-reclaim/internal/cli"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
@@ -70,6 +72,44 @@ func TestList(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestListNames reads standard output as a script does. Standard error has what the list lacks.
+func TestListNames(t *testing.T) {
+	next := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "new", UID: "bank-new"},
+		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")}}
+	for name, c := range map[string]struct {
+		server    *commandline.Server
+		forbidden []string
+		args      string
+		claims    int // how many are named new
+		says      []string
+	}{
+		"nothing": {&commandline.Server{}, nil, "", 0, []string{"Nothing waits in namespace shop.\n", "!Not read"}},
+		"nothing for a reason": {commandline.SomethingWaits(t), nil, "--reason=Attached", 0,
+			[]string{"Nothing waits in namespace shop for Attached. Reasons there: ", "1 more wait in other namespaces"}},
+		"nothing that could be read": {&commandline.Server{}, []string{"persistentvolumes"}, "", 0,
+			[]string{"Nothing that could be read waits in namespace shop.", "Not read: PVs: "}},
+		"without PVs": {commandline.SomethingWaits(t), []string{"persistentvolumes", "nodes", "nodefences", "namespaces"}, "",
+			1, []string{"Not read: PVs: ", "Not read: Nodes: ", "!Nothing"}},
+		"two namespaces": {commandline.SomethingWaits(t), nil, "-A", 2, []string{"!Not read", "!Nothing", "!more wait"}},
+	} {
+		if c.claims == 2 {
+			c.server.Add("persistentvolumeclaims", next)
+		}
+		c.server.Forbidden = c.forbidden
+		server := httptest.NewServer(c.server)
+		streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+		cmd := root(streams, func(any) bool { return false })
+		cmd.SetArgs(append(strings.Fields("list -o name -n shop "+c.args), commandline.Kubeconfig(t, server.URL)))
+		err := cmd.ExecuteContext(t.Context())
+		server.Close()
+		if names := out.String(); err != nil || strings.Count(names, "persistentvolumeclaim/new\n") != c.claims ||
+			strings.Contains(names, " ") {
+			t.Errorf("%s: %v, %q", name, err, names)
+		}
+		explained.Expect(t, errOut.String(), c.says...)
 	}
 }
 
