@@ -31,6 +31,8 @@ type tables struct {
 	state   view.State
 	summary view.Summary
 	rows    map[string]*view.Row
+	// known is view.Facts.Known of the rows.
+	known []bool
 	// next is closed when a newer snapshot exists.
 	next chan struct{}
 }
@@ -206,7 +208,7 @@ func (h *hub) compute(ctx context.Context, cluster source) {
 	state := cluster.State(ctx)
 	state.Cluster, state.Version, state.Docs = h.about.Cluster, h.about.Version, h.about.Docs
 	all := view.RowsOf(facts)
-	now := &tables{state: state, summary: view.SummaryOf(facts, all), next: make(chan struct{})}
+	now := &tables{state: state, summary: view.SummaryOf(facts, all), known: facts.Known(), next: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := h.current
@@ -222,6 +224,9 @@ func (h *hub) compute(ctx context.Context, cluster source) {
 		now.rows[row.ID] = row
 	}
 	switch earlier := before.summary.Changes; {
+	case earlier != nil && !slices.Equal(before.known, now.known):
+		// The rows differ by what could be read, which is no change of the objects.
+		now.summary.Changes = view.Changes(earlier, nil, nil, h.clock.Now())
 	case earlier != nil:
 		now.summary.Changes = view.Changes(earlier, before.rows, now.rows, h.clock.Now())
 	case state.Synced:

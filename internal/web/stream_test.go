@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,8 +34,8 @@ type fake struct {
 	state    view.State
 	computed int
 	changed  chan struct{}
-	// breaks: a computation ends in a panic.
-	breaks bool
+	// breaks: a computation ends in a panic. refuses: claims cannot be read.
+	breaks, refuses bool
 	// begun and ended count the calls of Run.
 	begun, ended atomic.Int32
 }
@@ -61,7 +62,11 @@ func (f *fake) Facts(context.Context) view.Facts {
 			Spec:   v1.PersistentVolumeClaimSpec{VolumeName: "pv"},
 			Status: v1.PersistentVolumeClaimStatus{Phase: v1.PersistentVolumeClaimPhase(phase)}})
 	}
-	return view.Facts{AllClaims: explain.Found(all), Object: func(string) *v1.PersistentVolume { return nil },
+	claims := explain.Found(all)
+	if f.refuses {
+		claims = explain.Failed[[]*v1.PersistentVolumeClaim](errors.New("forbidden"))
+	}
+	return view.Facts{AllClaims: claims, Object: func(string) *v1.PersistentVolume { return nil },
 		Users: func(string, string) (none explain.Read[[]pvc.Pod]) { return none }}
 }
 
@@ -247,6 +252,29 @@ func TestListStreamSendsChangesOfWaitingObjects(t *testing.T) {
 		if change := c.summary.Changes[i]; change.Kind != kind || change.Row.Name != "a" {
 			t.Errorf("change %d is %+v", i, change)
 		}
+	}
+}
+
+// What cannot be read for a while has neither ended nor begun to wait.
+func TestRefusedReadChangesNothing(t *testing.T) {
+	f := newFake("a")
+	url, _ := serve(t, f, clock.RealClock{}, 10)
+	c := connect(t, url)
+	c.until("all rows", func() bool { return len(c.rows) == 1 })
+	f.set("a", "Lost")
+	c.until("it begins to wait", func() bool { return c.phase("a") == "Lost" })
+	f.change(func() { f.refuses = true })
+	c.until("its row is away", func() bool { return len(c.rows) == 0 })
+	f.change(func() { f.refuses = false })
+	c.until("its row is back", func() bool { return len(c.rows) == 1 })
+	f.set("a", "")
+	c.until("it is gone", func() bool { return len(c.rows) == 0 })
+	var kinds []view.ChangeKind
+	for _, change := range c.summary.Changes {
+		kinds = append(kinds, change.Kind)
+	}
+	if want := []view.ChangeKind{view.ChangeBegan, view.ChangeGone}; !slices.Equal(kinds, want) {
+		t.Errorf("changes are %q, want %q", kinds, want)
 	}
 }
 

@@ -5,16 +5,21 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
 // hostile is text that does harm where it is parsed as HTML.
@@ -56,6 +61,39 @@ func TestHostileTextIsInert(t *testing.T) {
 	if harmed := Eval[bool](p, `"harmed" in window || document.querySelectorAll("img, main script, iframe").length > 0`); harmed {
 		t.Error("HARM: text from the cluster was parsed as HTML")
 	}
+}
+
+// TestRefusedReadIsNotAbsence opens the page as a person who may read PVs, and no claims.
+func TestRefusedReadIsNotAbsence(t *testing.T) {
+	const account = "storage-admin"
+	env := fixture.NewForRole(t, "", mockdriver.Options{})
+	vol := env.MakeVolume(objects.Spec{Dynamic: true})
+	config, err := env.Plane.ServiceAccount(env.Ctx, env.Namespace, account)
+	env.Must(err)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: account + "-" + env.Namespace},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"persistentvolumes"},
+			Verbs: []string{"list", "watch"}}}}
+	_, err = env.Client.RbacV1().ClusterRoles().Create(env.Ctx, role, metav1.CreateOptions{})
+	env.Must(err)
+	env.Must(rbac.BindCluster(env.Ctx, env.Client, role.Name, role.Name, env.Namespace, account))
+	env.Must(rbac.InForce(env.Ctx, env.Client, "", env.Namespace, account, role.Rules))
+	kube := filepath.Join(t.TempDir(), "kubeconfig")
+	env.Must(controlplane.WriteKubeconfig(kube, config))
+
+	s := serveAs(env, kube, "--driver="+env.Driver)
+	p := s.open(t, hashOf("pv", vol.Name))
+	const link = `a.pill[href^="#/claim/"]`
+	p.Wait("the page of the PV leads to its claim", `document.querySelector('`+link+`')`)
+	p.Do(chromedp.Click(link))
+	p.Wait("the page of the claim says that it is not read",
+		`/could not be read: .*forbidden/.test(document.querySelector(".headline").textContent)`)
+	if text := Eval[string](p, `document.querySelector(".object-state").textContent`); text != "Could not be read" {
+		t.Errorf("the state of the claim is %q", text)
+	}
+	p.Screenshot(folder(t), "refused-claim")
+	p.Goto(s.url + "#/waiting")
+	p.Wait("the table says that it may lack rows",
+		`document.querySelector(".list.none .empty")?.textContent === "Nothing that could be read waits."`)
 }
 
 // TestOtherAddresses expects no content without the token, and that no other page may embed or read this one.

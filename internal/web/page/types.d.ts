@@ -101,6 +101,8 @@ interface InFlight {
 /** view.Object. */
 interface ObjectState extends Row {
   exists: boolean;
+  /** Why it could not be read: then the rest is its last state, and it may exist. */
+  unread?: string;
   explanation?: Explanation;
   graph: Graph;
 }

@@ -19,6 +19,8 @@ import (
 type Around struct {
 	Subject Ref
 	Objects []Related
+	// Read holds the kinds that were read. Objects of other kinds may be missing, and objects that only they lead to.
+	Read map[Kind]bool
 	// Finalizers holds the explained finalizers of the subject and its PV, by Ref.ID.
 	Finalizers map[string][]explain.Finalizer
 	// More counts the objects that were left out.
@@ -60,6 +62,23 @@ const (
 // Exists reports whether an object has been found.
 func (a *Around) Exists(ref Ref) bool {
 	return slices.ContainsFunc(a.Objects, func(o Related) bool { return o.Ref == ref && o.fields != nil })
+}
+
+// Keep adds the objects of an earlier look that this one lacks, unless they are gone: those that an unread kind hides,
+// and those that are no longer related.
+func (a *Around) Keep(earlier Around, gone func(Ref) bool) {
+	found := byID(*a)
+	for i := range earlier.Objects {
+		if o := &earlier.Objects[i]; o.fields != nil && found[o.ID] == nil && !gone(o.Ref) {
+			a.Objects = append(a.Objects, *o)
+		}
+	}
+}
+
+// mayLack reports whether an object of a kind may exist that is missing, because its kind or one that leads to it was
+// not read.
+func (a *Around) mayLack(kind Kind) bool {
+	return slices.ContainsFunc([]Kind{kind, KindPV, KindClaim, KindPod}, func(k Kind) bool { return !a.Read[k] })
 }
 
 func graphNode(ref Ref, label string, details ...string) Node {

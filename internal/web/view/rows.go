@@ -42,6 +42,12 @@ type Facts struct {
 	Leaks []leaks.Report
 }
 
+// Known returns whether each kind that decides on rows and their reasons was read, in a fixed order.
+func (f Facts) Known() []bool {
+	return []bool{f.PVs.OK(), f.AllClaims.OK(), f.Pods.Pods.OK(), f.Pods.Nodes.OK(), f.Pods.Fences.OK(), f.InFlight.OK(),
+		f.Attachments.OK(), f.Installed.OK(), f.OnNodes.OK()}
+}
+
 // RowsOf is a pure function that returns the rows of all tables, sorted by ID.
 func RowsOf(f Facts) []Row {
 	f.ClusterFacts = f.Indexed()

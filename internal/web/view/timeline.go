@@ -19,7 +19,8 @@ const (
 )
 
 // Diff is a pure function that returns the changes between two looks at an object and the objects related to it, as
-// entries without an ID. at is the time of the second look.
+// entries without an ID. at is the time of the second look. An object that the first look may have lacked is not new;
+// its creation time is then an entry, with an ID. The zero value of before stands for no look.
 func Diff(before, now Around, at time.Time) (all []Entry) {
 	old, current := byID(before), byID(now)
 	report := func(id, reason, format string, args ...any) {
@@ -29,6 +30,8 @@ func Diff(before, now Around, at time.Time) (all []Entry) {
 	for _, id := range slices.Sorted(maps.Keys(current)) {
 		was, is := old[id], current[id]
 		switch {
+		case was == nil && before.mayLack(is.Kind):
+			all = append(all, creationOf(is)...)
 		case was == nil:
 			report(id, "Added", "is there")
 		case was.UID != is.UID:
@@ -112,16 +115,13 @@ func wordsOf(id string) string {
 	return words[Kind(kind)] + " " + name
 }
 
-// Begin returns the entries of the first look, which are the creation times of the objects.
-func Begin(a Around) (all []Entry) {
-	for i := range a.Objects {
-		if o := &a.Objects[i]; o.created != nil {
-			all = append(all, Entry{ID: "created/" + o.ID, Time: *o.created, Source: sourceWatch, Type: typeChange,
-				Reason: "Created", Text: wordsOf(o.ID) + " was created"})
-		}
+// creationOf returns the entry of an object's creation, nil for a kind whose creation the timeline leaves out.
+func creationOf(o *Related) []Entry {
+	if o.created == nil {
+		return nil
 	}
-	SortEntries(all)
-	return all
+	return []Entry{{ID: "created/" + o.ID, Time: *o.created, Source: sourceWatch, Type: typeChange, Reason: "Created",
+		Text: wordsOf(o.ID) + " was created"}}
 }
 
 func EntryOf(e *v1.Event) Entry {

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -10,10 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
 func TestDiff(t *testing.T) {
-	of := func(o Related) Around { return Around{Objects: []Related{o}} }
+	all := map[Kind]bool{KindPV: true, KindClaim: true, KindPod: true, KindNode: true, KindAttach: true}
+	empty := Around{Read: all}
+	of := func(o Related) Around { return Around{Objects: []Related{o}, Read: all} }
 	pv := func(change func(*v1.PersistentVolume)) Around { return of(OfPV(newPV("pv", change))) }
 	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	attached := a.DeepCopy()
@@ -40,8 +46,12 @@ func TestDiff(t *testing.T) {
 			pv(func(o *v1.PersistentVolume) { o.Finalizers = []string{"b", "a"} }), nil},
 		"terminating": {pv(nil), pv(func(o *v1.PersistentVolume) { o.DeletionTimestamp = ptr.To(ago(0)) }),
 			[]string{"Terminating: PV pv is terminating"}},
-		"gone": {pv(nil), Around{}, []string{"Removed: PV pv is gone"}},
-		"new":  {Around{}, pv(nil), []string{"Added: PV pv is there"}},
+		"gone": {pv(nil), empty, []string{"Removed: PV pv is gone"}},
+		"new":  {empty, pv(nil), []string{"Added: PV pv is there"}},
+		"PVs were not read": {Around{Read: map[Kind]bool{KindClaim: true, KindPod: true}}, pv(nil),
+			[]string{"Created: PV pv was created"}},
+		"claims were not read, which lead to pods": {Around{Read: map[Kind]bool{KindPV: true, KindPod: true}},
+			of(OfPod(&explain.Pod{Pod: objects.Pod{Name: "db"}})), nil},
 		"created again": {pv(nil), pv(func(o *v1.PersistentVolume) { o.UID = "other" }),
 			[]string{"Replaced: PV pv was deleted, and created again"}},
 		"attached": {of(OfAttachment(a)), of(OfAttachment(attached)),
@@ -56,8 +66,9 @@ func TestDiff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			for _, entry := range Diff(c.before, c.now, now()) {
-				if got = append(got, entry.Reason+": "+entry.Text); !entry.Time.Time.Equal(now()) || entry.Type != typeChange ||
-					entry.Source != sourceWatch {
+				got = append(got, entry.Reason+": "+entry.Text)
+				if created := entry.Reason == "Created"; created != (entry.ID != "") ||
+					!created && !entry.Time.Time.Equal(now()) || entry.Type != typeChange || entry.Source != sourceWatch {
 					t.Errorf("entry is %+v", entry)
 				}
 			}
@@ -110,9 +121,27 @@ func TestEventsOfOneSecondStandByTheirObjects(t *testing.T) {
 	}
 }
 
-func TestBeginSortsByAge(t *testing.T) {
-	all := Begin(everything(func(o *v1.PersistentVolume) { o.CreationTimestamp = ago(time.Minute) }))
-	if len(all) != 4 || !slices.IsSortedFunc(all, func(x, y Entry) int { return x.Time.Compare(y.Time.Time) }) {
+func TestFirstLookShowsCreations(t *testing.T) {
+	all := Diff(Around{}, everything(func(o *v1.PersistentVolume) { o.CreationTimestamp = ago(time.Minute) }), now())
+	if len(all) != 4 || slices.ContainsFunc(all, func(e Entry) bool { return e.Reason != "Created" || e.ID == "" }) {
 		t.Errorf("entries are %+v", all)
+	}
+	SortEntries(all)
+	if !slices.IsSortedFunc(all, func(x, y Entry) int { return x.Time.Compare(y.Time.Time) }) {
+		t.Errorf("entries are not in the order of their times: %+v", all)
+	}
+}
+
+// An object that a look lacks is kept for the next one, unless it is gone.
+func TestLookKeepsUnseenObjects(t *testing.T) {
+	seen := everything(nil)
+	after := Around{Objects: []Related{seen.Objects[0]}}
+	after.Keep(seen, func(ref Ref) bool { return ref.Kind == KindPod })
+	kinds := map[Kind]int{}
+	for _, o := range after.Objects {
+		kinds[o.Kind]++
+	}
+	if want := map[Kind]int{KindPV: 2, KindClaim: 1, KindNode: 1, KindAttach: 1, KindFence: 1}; !maps.Equal(kinds, want) {
+		t.Errorf("kept are %v, want %v", kinds, want)
 	}
 }

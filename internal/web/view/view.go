@@ -129,6 +129,9 @@ type Object struct {
 	Row
 	// Exists is false for an object that is gone. The other fields then hold its last seen state.
 	Exists bool `json:"exists"`
+	// Unread is the reason why the object could not be read, empty if it was. The other fields, and Exists, then hold its
+	// last seen state, and an object that was never seen may exist.
+	Unread string `json:"unread,omitempty"`
 	// Explanation is the result of kubectl reclaim explain; nil for kinds without one.
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 	Graph       Graph                `json:"graph"`

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
@@ -26,6 +27,12 @@ type around struct {
 
 // around returns an object and the objects related to it, as far as the caches hold them.
 func (c *Cluster) around(ctx context.Context, subject view.Ref) view.Around {
+	read := map[view.Kind]bool{}
+	for _, kind := range []view.Kind{view.KindPV, view.KindClaim, view.KindPod, view.KindNode, view.KindAttach,
+		view.KindFence} {
+		_, err := c.has(view.Ref{Kind: kind})
+		read[kind] = err == nil
+	}
 	a := &around{c: c, seen: map[view.Ref]bool{}, count: map[view.Kind]int{}, of: map[view.Kind][]view.Related{},
 		cluster: volumes.ClusterFacts{PVs: c.PVs(ctx), Attachments: c.Attachments(ctx)}.Indexed()}
 	switch subject.Kind {
@@ -41,8 +48,37 @@ func (c *Cluster) around(ctx context.Context, subject view.Ref) view.Around {
 	case view.KindFence, view.KindVolume, view.KindInFlight, view.KindAttach, view.KindLock:
 	}
 	a.addAttachments()
-	return view.Around{Subject: subject, More: a.more, Objects: slices.Concat(a.of[view.KindPV], a.of[view.KindClaim],
-		a.of[view.KindNode], a.missing, a.of[view.KindPod], sorted(a.of[view.KindAttach]), sorted(a.of[view.KindFence]))}
+	return view.Around{Subject: subject, Read: read, More: a.more, Objects: slices.Concat(a.of[view.KindPV],
+		a.of[view.KindClaim], a.of[view.KindNode], a.missing, a.of[view.KindPod], sorted(a.of[view.KindAttach]),
+		sorted(a.of[view.KindFence]))}
+}
+
+// has reports whether an object of a graph exists, or why that is unknown. The error is that of the whole kind.
+func (c *Cluster) has(ref view.Ref) (exists bool, err error) {
+	key := strings.TrimPrefix(ref.Namespace+"/"+ref.Name, "/")
+	switch ref.Kind {
+	case view.KindPV:
+		_, exists, err = c.pvs.find(key)
+	case view.KindClaim:
+		_, exists, err = c.claims.find(key)
+	case view.KindPod:
+		_, exists, err = c.pods.find(key)
+	case view.KindNode:
+		_, exists, err = c.nodes.find(key)
+	case view.KindAttach:
+		_, exists, err = c.attachments.find(key)
+	case view.KindFence:
+		fence, found, failure := c.fences.find(key)
+		return found && !explain.FenceEnded(fence), failure
+	case view.KindVolume, view.KindInFlight, view.KindLock:
+	}
+	return exists, err
+}
+
+// gone reports whether an object of a graph is known not to exist.
+func (c *Cluster) gone(ref view.Ref) bool {
+	exists, err := c.has(ref)
+	return err == nil && !exists
 }
 
 func sorted(all []view.Related) []view.Related {

@@ -53,7 +53,7 @@ func (c *Cluster) object(name string) *v1.PersistentVolume {
 func (c *Cluster) podList(ctx context.Context) pods.ListFacts {
 	f, err := pods.ReadList(ctx, c.cluster, metav1.NamespaceAll)
 	if err != nil {
-		return pods.ListFacts{Now: c.now(), Pods: explain.Failed[[]explain.Pod](err), Nodes: explain.ByName(c.Nodes(ctx))}
+		f = pods.ListFacts{Now: c.now(), Pods: explain.Failed[[]explain.Pod](err), Nodes: explain.ByName(c.Nodes(ctx))}
 	}
 	f.Fences = explain.ByName(c.Fences(ctx)) // also if no held pod is terminating, because it costs no request
 	return f

@@ -32,11 +32,13 @@ type Page struct {
 	cancel  context.CancelFunc
 	running *sync.WaitGroup
 
+	// last is the last look, with the objects that it lacked although they are not gone.
 	last    view.Around
-	looked  bool
 	changes int
-	// shown is the last seen state of the object. shown.Exists says whether the last look found it.
+	// shown is the last seen state of the object. shown.Exists says whether the last look that could read it found it.
 	shown view.Object
+	// podErr is the reason why the last explanation could not read the pod, nil if it could, and for other kinds.
+	podErr error
 	// explained is the end of the last live explanation, took is its duration, and of identifies its input.
 	explained time.Time
 	took      time.Duration
@@ -79,9 +81,11 @@ func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) 
 	if explanation, made := p.explain(ctx, now); made {
 		p.shown.Explanation = explanation
 	}
+	unread := p.unread()
 	// The caches leave out most pods, so a pod also exists if its last explanation found it.
-	exists := now.Exists(p.ref) || p.ref.Kind == view.KindPod && p.shown.Explanation != nil && p.shown.Exists
-	if exists || p.shown.ID == "" {
+	found := now.Exists(p.ref) || p.ref.Kind == view.KindPod && p.shown.Explanation != nil && p.shown.Exists &&
+		unread == nil
+	if found || p.shown.ID == "" {
 		p.shown.Row = row
 		if e := p.shown.Explanation; e != nil && e.Decision != nil {
 			p.shown.Docs = view.DocsOf(p.ref.Kind, row.Driver, e.Decision.Reason)
@@ -89,8 +93,21 @@ func (p *Page) Look(ctx context.Context, rows func(id string) (view.Row, bool)) 
 		now.Finalizers = p.finalizers()
 		p.shown.Graph = view.GraphOf(now, rows)
 	}
-	p.shown.Exists = exists
+	p.shown.Exists = found || unread != nil && p.shown.Exists
+	p.shown.Unread = ""
+	if unread != nil {
+		p.shown.Unread = unread.Error()
+	}
 	return p.shown, p.timeline(now)
+}
+
+// unread returns the reason why the object could not be read, nil if it could.
+func (p *Page) unread() error {
+	if p.ref.Kind == view.KindPod {
+		return p.podErr
+	}
+	_, err := p.c.has(p.ref)
+	return err
 }
 
 // finalizers returns the explained finalizers of the object and its PV, by Ref.ID.
@@ -127,17 +144,16 @@ func (p *Page) followEvents(a view.Around) {
 }
 
 // timeline returns the entries that are new since the last look, and all Events.
-func (p *Page) timeline(now view.Around) (all []view.Entry) {
-	if p.looked {
-		for _, entry := range view.Diff(p.last, now, p.c.now()) {
+func (p *Page) timeline(now view.Around) []view.Entry {
+	now.Keep(p.last, p.c.gone)
+	all := view.Diff(p.last, now, p.c.now())
+	for i := range all {
+		if all[i].ID == "" {
 			p.changes++
-			entry.ID = "change/" + strconv.Itoa(p.changes)
-			all = append(all, entry)
+			all[i].ID = "change/" + strconv.Itoa(p.changes)
 		}
-	} else {
-		all = view.Begin(now)
 	}
-	p.last, p.looked = now, true
+	p.last = now
 	events := p.events.all()
 	for i := range events.Value {
 		all = append(all, view.EntryOf(&events.Value[i]))
@@ -160,8 +176,13 @@ func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanati
 	p.explained, p.of = p.c.now(), of
 	p.took = p.explained.Sub(begun)
 	// A pod may be outside the caches. A failed read shows neither that it exists nor that it is gone.
-	if p.ref.Kind == view.KindPod && (err == nil || apierrors.IsNotFound(err)) {
-		p.shown.Exists = err == nil
+	if p.ref.Kind == view.KindPod {
+		p.podErr = nil
+		if err == nil || apierrors.IsNotFound(err) {
+			p.shown.Exists = err == nil
+		} else {
+			p.podErr = err
+		}
 	}
 	return &e, err == nil
 }

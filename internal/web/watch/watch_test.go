@@ -24,7 +24,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/web/view"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
@@ -226,22 +225,5 @@ func TestPodsWithoutClaimsAreLeftOut(t *testing.T) {
 	}
 	if !slices.Contains(Kinds(), "pod") {
 		t.Error("pods have no page")
-	}
-}
-
-// The caches have most pods not at all, so the last explanation decides whether a pod exists.
-// Only an API server that answers that there is no such pod shows that it is gone.
-func TestPageSaysThatPodIsGone(t *testing.T) {
-	for code, exists := range map[int]bool{http.StatusNotFound: false, http.StatusForbidden: true} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
-		t.Cleanup(server.Close)
-		c := must.Get(New(&rest.Config{Host: server.URL}, Config{}))(t)
-		page := must.Get(c.Open(t.Context(), view.Ref{Kind: view.KindPod, Namespace: "ns", Name: "db-0"}))(t)
-		defer page.Close()
-		page.shown.Explanation, page.shown.Exists = &explain.Explanation{}, true
-		object, _ := page.Look(t.Context(), func(string) (row view.Row, has bool) { return row, has })
-		if object.Exists != exists {
-			t.Errorf("%d: %+v", code, object)
-		}
 	}
 }

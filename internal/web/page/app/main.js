@@ -50,9 +50,11 @@ function takeState(data) {
   state = data;
   setDocs(data.docs);
   showTitle();
-  if (store.complete !== data.synced) {
+  const unread = Boolean(data.unread?.length);
+  if (store.complete !== data.synced || store.unread !== unread) {
     store.complete = data.synced;
-    if (view instanceof ListView) view.update();
+    store.unread = unread;
+    if (view && "update" in view) view.update();
     showNavigation();
   }
   showStatus();

@@ -13,6 +13,8 @@ export class Store {
   records = new Map();
   /** Whether the server has read all that it can: else rows are missing. */
   complete = false;
+  /** Whether the server could not read all kinds: missing rows then show nothing. */
+  unread = false;
 
   /**
    * Applies an event "rows": view.Rows.

@@ -13,11 +13,17 @@ import { saveButtons } from "./export.js";
 import { facets, order, select, VIEWS, volumes } from "./query.js";
 import { Table } from "./table.js";
 
-/** @type {Record<string, {title: string, label: string, empty: string}>} */
+/**
+ * The words of an empty view: unread where some kinds are not read.
+ * @type {Record<string, {title: string, label: string, empty: string, unread: string}>}
+ */
 const WORDS = {
-  waiting: { title: "Waiting", label: "Waiting objects", empty: "Nothing waits." },
-  volumes: { title: "Volumes", label: "PVs and claims", empty: "There are no PVs and no claims." },
-  leaks: { title: "Suspected leaks", label: "Suspected leaks", empty: "No leak is reported." },
+  waiting: { title: "Waiting", label: "Waiting objects", empty: "Nothing waits.",
+    unread: "Nothing that could be read waits." },
+  volumes: { title: "Volumes", label: "PVs and claims", empty: "There are no PVs and no claims.",
+    unread: "There are no PVs and no claims that could be read." },
+  leaks: { title: "Suspected leaks", label: "Suspected leaks", empty: "No leak is reported.",
+    unread: "No report that could be read has a leak." },
 };
 
 /** The facets that have a menu; the reason has chips. */
@@ -103,8 +109,8 @@ export class ListView {
     const action = this.view === "waiting" ? chosen.filter(({ row }) => row.severity === "attention").length : 0;
     setText(this.count, !this.store.complete && !all ? "" :
       number(chosen.length) + of + total + (action ? ` · ${plural(action, "needs", "need")} action` : ""));
-    setText(this.empty, all ? "Nothing matches the search and the filters." : this.store.complete ? this.words.empty :
-      "Reading the cluster…");
+    setText(this.empty, all ? "Nothing matches the search and the filters." : !this.store.complete ?
+      "Reading the cluster…" : this.store.unread ? this.words.unread : this.words.empty);
   }
 
   /** @param {ReturnType<typeof facets>} counts */

@@ -80,15 +80,16 @@ export class Overview {
     const drivers = namespace ? driversIn(summary.drivers, records, namespace, Date.now()) : summary.drivers;
     const changes = (summary.changes ?? []).filter(({ row }) => !namespace || namespaceOf(row) === namespace)
       .reverse();
-    const text = JSON.stringify([drivers, changes, namespace]);
+    const text = JSON.stringify([drivers, changes, namespace, this.store.unread]);
     if (text === this.#last) return;
     this.#last = text;
     this.#drivers = drivers;
     this.table.hidden = !drivers.length;
     this.note.hidden = !namespace || !drivers.length;
     this.empty.hidden = drivers.length > 0;
-    this.empty.replaceChildren(namespace ? `No object in namespace ${namespace} belongs to a driver.` :
-      "No PV belongs to a driver. ",
+    const known = this.store.unread ? " that could be read" : "";
+    this.empty.replaceChildren(namespace ? `No object${known} in namespace ${namespace} belongs to a driver.` :
+      `No PV${known} belongs to a driver. `,
     namespace ? "" : docsLink("how-to/install.md", "Install csi-reclaimer beside a driver") ?? "");
     const sum = (/** @type {(d: DriverSummary) => number} */ of) => drivers.reduce((n, d) => n + of(d), 0);
     const attention = sum((d) => d.attention);

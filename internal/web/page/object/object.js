@@ -41,15 +41,16 @@ export class ObjectView {
 
   /** @param {ObjectState} object */
   show(object) {
-    const headline = object.explanation?.headline ?? object.text ?? (object.exists ? "Nothing is known about it." :
-      `${this.title} does not exist, or is gone.`);
+    const headline = object.unread ? `${this.title} could not be read: ${object.unread}` :
+      object.explanation?.headline ?? object.text ?? (object.exists ? "Nothing is known about it." :
+        `${this.title} does not exist, or is gone.`);
     const first = this.#headline === "";
     if (this.#headline !== headline && (first || withoutAges(this.#headline) !== withoutAges(headline))) {
       announce(headline);
     }
     this.#headline = headline;
     setText(this.headline, headline);
-    this.element.classList.toggle("gone", !object.exists);
+    this.element.classList.toggle("gone", !object.exists && !object.unread);
     this.#showState(object);
     this.picture.show(object.graph);
     this.explanation.show(object.explanation, object.docs);
@@ -66,10 +67,13 @@ export class ObjectView {
       { kind: "node", name: o.node ?? "" }].filter((link) => objectHash(link) && objectHash(link) !== objectHash(o));
     // The facts of an explanation say the rest.
     const alone = !o.explanation;
+    const seen = o.explanation || o.phase;
+    const lastState = seen ? ": shown in its last state" : "";
     /** @param {...Child} words */
     const pill = (...words) => el("span", { class: "pill" }, ...words);
     this.state.replaceChildren(...[
-      !o.exists && pill(o.explanation || o.phase ? "Gone: shown in its last state" : "Does not exist"),
+      o.unread ? pill("Could not be read" + lastState) :
+        !o.exists && pill(seen ? "Gone" + lastState : "Does not exist"),
       o.severity !== "none" && el("span", { class: "pill " + o.severity }, sign(o.severity),
         severityWord(o.severity) + (o.since ? " for" : ""), o.since && ageElement(millis(o.since))),
       alone && o.phase && pill(o.phase),
