@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -93,7 +94,21 @@ type Fact struct {
 	Text string `json:"text"`
 }
 
-// AddFact adds a line to Facts. AddWait and Advise do the same for WaitsFor and Advice.
+// Command is a command of this program's own, as an argument of Sentence.
+type Command string
+
+// Sentence formats a sentence whose commands are for a person to copy. They come from format and from a Command. All
+// other texts may be those of a tenant, such as the holder of a Lease, and are made inert.
+func Sentence(format string, args ...any) string {
+	for i, arg := range args {
+		if _, own := arg.(Command); !own && !reflect.ValueOf(arg).CanInt() {
+			args[i] = text.Inert(fmt.Sprint(arg))
+		}
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+// AddFact adds a line to Facts. AddWait does the same for WaitsFor, and Advise adds a Sentence to Advice.
 func (s *Explanation) AddFact(name, format string, args ...any) {
 	s.Facts = append(s.Facts, Fact{name, fmt.Sprintf(format, args...)})
 }
@@ -103,7 +118,7 @@ func (s *Explanation) AddWait(format string, args ...any) {
 }
 
 func (s *Explanation) Advise(format string, args ...any) {
-	s.Advice = append(s.Advice, fmt.Sprintf(format, args...))
+	s.Advice = append(s.Advice, Sentence(format, args...))
 }
 
 // NoteUnread adds to Unread the object of a failed read, and the question that it leaves open. It adds nothing if the
@@ -170,8 +185,8 @@ func WithoutPeriod(sentence string) string { return strings.TrimSuffix(sentence,
 const labelWidth = 12
 
 // Wrapped formats the explanation for people and a terminal of a width, with one line for each fact. If wide is set, it
-// names the field manager of each finalizer. Lines are broken between words, but for the commands to copy. The headline
-// of a claim has a short name of its PV, which is whole below. A width of 0 breaks and shortens nothing.
+// names the field manager of each finalizer. Lines are broken between words, but for the commands in advice. The
+// headline of a claim has a short name of its PV, which is whole below. A width of 0 breaks and shortens nothing.
 func (s Explanation) Wrapped(wide bool, width int) string {
 	var b strings.Builder
 	headline := s.Headline
@@ -183,12 +198,13 @@ func (s Explanation) Wrapped(wide bool, width int) string {
 		fmt.Fprintln(&b, part)
 	}
 	fmt.Fprintln(&b)
-	line := func(name, text string) {
-		for _, part := range wrap(text, width-labelWidth-1) {
+	printParts := func(name string, parts []string) {
+		for _, part := range parts {
 			fmt.Fprintf(&b, "%-*s %s\n", labelWidth, name, part)
 			name = ""
 		}
 	}
+	line := func(name, text string) { printParts(name, wrap(text, width-labelWidth-1)) }
 	for _, f := range s.Facts {
 		line(f.Name, f.Text)
 	}
@@ -220,7 +236,9 @@ func (s Explanation) Wrapped(wide bool, width int) string {
 	}
 	lines("No evidence", missing)
 	lines("Force risks", s.Risks)
-	lines("You can", s.Advice)
+	for i, text := range s.Advice {
+		printParts([]string{"You can", ""}[min(i, 1)], wrapAdvice(text, width-labelWidth-1))
+	}
 	lines("Events", s.Events)
 	lines("Not read", s.Unread)
 	for _, other := range []*Explanation{s.PV, s.Holder} {
@@ -235,23 +253,36 @@ func (s Explanation) Wrapped(wide bool, width int) string {
 // minWidth is the width below which nothing is wrapped.
 const minWidth = 20
 
-// wrap breaks a text into lines of a width between words. A word that is longer stays whole, and so does a command to
-// copy, which gets a line of its own.
-//
-// A control character becomes a space, because texts of other writers are part of a line, and must not begin one.
-func wrap(text string, width int) (lines []string) {
-	text = strings.Map(func(r rune) rune {
+// wrapAdvice is wrap for a Sentence. A command to copy stays whole, and gets a line of its own.
+func wrapAdvice(text string, width int) []string {
+	text = oneLine(text)
+	const command = ": kubectl "
+	if at := strings.Index(text, command); at >= 0 && !fits(text, width) {
+		return append(wrap(text[:at+1], width), text[at+2:])
+	}
+	return wrap(text, width)
+}
+
+// oneLine makes each control character a space, because texts of other writers are part of a line, and must not begin
+// one.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
 	}, text)
-	if width < minWidth || utf8.RuneCountInString(text) <= width {
+}
+
+func fits(text string, width int) bool {
+	return width < minWidth || utf8.RuneCountInString(text) <= width
+}
+
+// wrap breaks a text into lines of a width between words. A word that is longer stays whole.
+func wrap(text string, width int) (lines []string) {
+	text = oneLine(text)
+	if fits(text, width) {
 		return []string{text}
-	}
-	const command = ": kubectl "
-	if at := strings.Index(text, command); at >= 0 {
-		return append(wrap(text[:at+1], width), text[at+2:])
 	}
 	line := ""
 	for word := range strings.SplitSeq(text, " ") {

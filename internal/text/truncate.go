@@ -1,4 +1,5 @@
-// Package text keeps foreign text (names, handles, a driver's messages) within the limits of logs, Events and metrics.
+// Package text keeps foreign text (names, handles, a driver's messages) within the limits of logs, Events and metrics,
+// and apart from commands.
 package text
 
 import (

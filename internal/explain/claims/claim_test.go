@@ -57,6 +57,11 @@ func TestExplainClaimOfSet(t *testing.T) {
 			env.scaled(2)
 			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Db", Name: "x", UID: "x"}}
 		}, []string{"(Retained)", "Ask the owner of the claim, Db x, whether", "!kubectl delete pvc"}},
+		"scaled away under Retain, and an object owns it whose name looks like a command": {func(env *environment) {
+			env.scaled(2)
+			env.claims[2].OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Db", UID: "x",
+				Name: "x. kubectl delete ns a, b"}}
+		}, []string{"Ask the owner of the claim, Db x. kubectl_delete ns a, b, whether"}},
 		"condemned": {func(env *environment) {
 			env.condemned()
 			env.guard()

@@ -266,7 +266,9 @@ func (f Facts) adviseOnFence(s *explain.Explanation, fence *v1alpha1.NodeFence, 
 func adviseByHand(s *explain.Explanation, fence *v1alpha1.NodeFence) {
 	if last := lastAttempt(fence.Status); last != nil {
 		if agent := agentOf(fence.Spec, last.Agent); agent != nil && agent.Manual != nil && agent.Manual.Instructions != "" {
-			s.Advise("Follow the instructions of agent %s: %s", agent.Name, oneLine(agent.Manual.Instructions))
+			// Only people who may fence nodes write instructions.
+			s.Advise("Follow the instructions of agent %s: %s", agent.Name,
+				explain.Command(oneLine(agent.Manual.Instructions)))
 		}
 	}
 	s.Advise("Once you know that no process there can write: kubectl reclaim confirm node/%s --because=TEXT", fence.Name)

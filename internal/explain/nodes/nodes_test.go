@@ -120,11 +120,11 @@ func TestExplainFence(t *testing.T) {
 			"Inspect the Job of agent ipmi: kubectl describe job -n ops -l csi-reclaimer.io/fence=f", confirm}},
 		"a person is waited for": {func(f *Facts) {
 			agents := ManualAgents()
-			agents[0].Manual.Instructions = "pull\nthe plug"
+			agents[0].Manual.Instructions = "kubectl cordon it,\npull the plug"
 			attempt(f.fenced(agents...), "manual", "", "")
 		}, []string{"(WaitsForConfirmation)",
 			"Waits for    a person to confirm that no process writes there, 23h59m10s at most",
-			"Follow the instructions of agent manual: pull the plug", confirm}},
+			"Follow the instructions of agent manual: kubectl cordon it, pull the plug", confirm}},
 		"all agents have failed": {func(f *Facts) {
 			attempt(f.fenced(jobAgent()), "ipmi", v1alpha1.ResultFailed, "no\nroute")
 		}, []string{"Its fence is Failed (AllAgentsFailed)", "Waits for    the next try of all agents, 30s at most",

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
@@ -125,9 +126,9 @@ func stuck(all []explain.Finalizer) []explain.Finalizer {
 }
 
 // removeCommand returns the command that removes a finalizer by hand.
-func removeCommand(kind, name, finalizer string) string {
-	return fmt.Sprintf(`kubectl patch %s %s -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'`, kind,
-		name, finalizer)
+func removeCommand(kind, name, finalizer string) explain.Command {
+	return explain.Command(fmt.Sprintf(
+		`kubectl patch %s %s -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["%s"]}}'`, kind, name, finalizer))
 }
 
 // addWaits adds every condition that still keeps the PV in the cluster.
@@ -266,7 +267,7 @@ func adviseOnKeptVolume(s *explain.Explanation, f PVFacts) {
 	switch ref := o.Spec.ClaimRef; {
 	case ref == nil:
 	case claim != nil && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == o.Name:
-		s.Advise("To bind the claim to the PV again: %s", engine.BindCommand(o.Name, claim.UID))
+		s.Advise("To bind the claim to the PV again: %s", bindCommand(o.Name, claim.UID))
 	default:
 		s.Advise(`To use the volume again: kubectl patch pv %s -p `+
 			`'{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}', and create claim %s in namespace %s with `+
@@ -294,13 +295,18 @@ func adviseRebind(s *explain.Explanation, f PVFacts) {
 		return
 	}
 	if claim.DeletionTimestamp == nil {
-		s.Advise("To bind the claim to the PV again: %s", engine.BindCommand(f.PV.Name, claim.UID))
+		s.Advise("To bind the claim to the PV again: %s", bindCommand(f.PV.Name, claim.UID))
 	}
 	adviseOnClaim(s, f)
 }
 
-func setPolicyCommand(pv string, to v1.PersistentVolumeReclaimPolicy) string {
-	return fmt.Sprintf(`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"%s"}}'`, pv, to)
+func setPolicyCommand(pv string, to v1.PersistentVolumeReclaimPolicy) explain.Command {
+	return explain.Command(fmt.Sprintf(
+		`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"%s"}}'`, pv, to))
+}
+
+func bindCommand(pv string, claim types.UID) explain.Command {
+	return explain.Command(engine.BindCommand(pv, claim))
 }
 
 func adviseDetach(s *explain.Explanation, f PVFacts, a storagev1.VolumeAttachment) {

@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
-	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
@@ -233,7 +232,7 @@ func addClaimWaits(s *explain.Explanation, f ClaimFacts) {
 // pkg/controller/volume/persistentvolume/pv_controller.go).
 func addLostWaits(s *explain.Explanation, f ClaimFacts) {
 	o, name := f.Claim, f.Claim.Spec.VolumeName
-	remove := fmt.Sprintf("kubectl delete pvc %s -n %s", o.Name, o.Namespace)
+	remove := explain.Command(fmt.Sprintf("kubectl delete pvc %s -n %s", o.Name, o.Namespace))
 	pv, known := f.namedPV()
 	switch {
 	case name == "":
@@ -251,7 +250,7 @@ func addLostWaits(s *explain.Explanation, f ClaimFacts) {
 		s.Advise("If this claim is not needed: %s", remove)
 	case pv.Claim.Name != "" && pv.Claim.UID != o.UID:
 		s.AddWait("PV %s to be bound to it, because the PV names an earlier claim of this name", name)
-		s.Advise("To bind the claim to the PV again: %s", engine.BindCommand(name, o.UID))
+		s.Advise("To bind the claim to the PV again: %s", bindCommand(name, o.UID))
 		if pv.Policy == volume.PolicyDelete {
 			remove += ". The driver then deletes the volume"
 		}

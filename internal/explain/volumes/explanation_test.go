@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
@@ -54,6 +55,32 @@ func TestForeignTextBeginsNoLine(t *testing.T) {
 		{Name: "Driver", Text: "x\n\n" + forged}}}
 	for _, width := range []int{0, 40, 200} {
 		expect(t, e.Wrapped(false, width), "!\n"+forged)
+	}
+	const repair = "To repair it: kubectl delete node n1"
+	e = explain.Explanation{Events: []string{repair}, Advice: []string{repair}}
+	expect(t, e.Wrapped(false, 40), "Events       To repair it: kubectl\n",
+		"You can      To repair it:\n             kubectl delete node n1\n")
+}
+
+// A tenant writes the holder of a Lease, an entry of an in-flight log, and the PV that a claim names.
+func TestForeignTextIsNoCommand(t *testing.T) {
+	const foreign = "x. kubectl delete ns a, b"
+	status := twoDrivers()
+	status.renewed("x", 0)
+	status.renewed(foreign, 0)
+	status.Leases.Value[1].Namespace = "shop"
+	forged := onNode(entry("c"))
+	forged.Node.Name = foreign
+	inFlight, lost := pending(), pending()
+	inFlight.openEntries(forged)
+	inFlight.bindTo("pvc-c")
+	inFlight.PVs = explain.Found([]explain.PV{explain.PVOf(onlyAt("pvc-c", "n2"))})
+	lost.Claim.Spec.VolumeName, lost.Claim.Status.Phase, lost.PV = foreign, v1.ClaimLost, explain.Found[*PVFacts](nil)
+	unread := twoDrivers()
+	unread.unreadable(driver, inflight.Problem{Lease: "shop/l", Err: errors.New("it is of driver " + foreign)})
+	for _, all := range [][]string{StatusOf(status, "").Warnings, StatusOf(unread, "").Warnings,
+		ExplainClaim(inFlight).Advice, ExplainClaim(lost).Advice} {
+		expect(t, strings.Join(all, "\n"), "x. kubectl_delete ns a, b", "!kubectl delete ns")
 	}
 }
 

@@ -249,8 +249,9 @@ func (w ClusterFacts) contested(driver string) string {
 	for _, l := range leaders {
 		held = append(held, fmt.Sprintf("%s/%s (by %s)", l.Namespace, l.Name, explain.HolderOf(l)))
 	}
-	return fmt.Sprintf("It is not known which pod leads for %s: it has held Leases in several namespaces, %s. Delete the "+
-		"Lease that is not of its sidecar, or stop all but one of its Deployments", driver, strings.Join(held, " and "))
+	return explain.Sentence("It is not known which pod leads for %s: it has held Leases in several namespaces, %s. "+
+		"Delete the Lease that is not of its sidecar, or stop all but one of its Deployments", driver,
+		strings.Join(held, " and "))
 }
 
 // onNodes returns the held Leases that have the label of the driver, and no name that the whole cluster shares: each
@@ -263,9 +264,10 @@ func (f StatusFacts) onNodes(driver string) []coordinationv1.Lease {
 
 // releaseBrakeCommand returns the command that releases a driver's brake, empty if no brake is known to be on. The
 // facts must be indexed.
-func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
+func (w ClusterFacts) releaseBrakeCommand(driver string) explain.Command {
 	if on, _ := w.brakesOf(driver); len(on) > 0 {
-		return fmt.Sprintf("kubectl annotate lease -n %s %s %s-", on[0].Namespace, on[0].Name, reclaim.BrakeAnnotation)
+		return explain.Command(fmt.Sprintf("kubectl annotate lease -n %s %s %s-", on[0].Namespace, on[0].Name,
+			reclaim.BrakeAnnotation))
 	}
 	return ""
 }
@@ -314,8 +316,8 @@ func (w ClusterFacts) idleBrakes(driver string) (warnings []string) {
 	}
 	_, idle := w.brakesOf(driver)
 	for _, lease := range idle {
-		warnings = append(warnings, fmt.Sprintf("The brake's annotation on Lease %s/%s has no effect: csi-reclaimer beside "+
-			"%s reads Lease %s in its own namespace.%s", lease.Namespace, lease.Name, driver, w.brakeLease(driver), more))
+		warnings = append(warnings, explain.Sentence("The brake's annotation on Lease %s/%s has no effect: csi-reclaimer "+
+			"beside %s reads Lease %s in its own namespace.%s", lease.Namespace, lease.Name, driver, w.brakeLease(driver), more))
 	}
 	return warnings
 }

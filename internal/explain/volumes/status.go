@@ -193,11 +193,11 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 			what = "New volumes with long lists of topologies wait for this Lease, which may be deleted only while " +
 				"csi-reclaimer runs"
 		}
-		all = append(all, fmt.Sprintf("%s: %s", what, problem.Problem))
+		all = append(all, explain.Sentence("%s: %s", what, problem.Problem))
 	}
 	for _, d := range drivers {
 		if command := f.releaseBrakeCommand(d.Driver); command != "" {
-			all = append(all, fmt.Sprintf("Deletions of %s are stopped by the brake. Check that the volumes should be "+
+			all = append(all, explain.Sentence("Deletions of %s are stopped by the brake. Check that the volumes should be "+
 				"deleted; then: %s", d.Driver, command))
 		}
 		all = append(all, f.idleBrakes(d.Driver)...)
@@ -205,7 +205,7 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 			all = append(all, warning)
 		}
 		if explain.CSIName(d.Driver) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
-			all = append(all, fmt.Sprintf("Driver %s is gone, and %s of it %s terminating: kubectl reclaim explain pv/%s",
+			all = append(all, explain.Sentence("Driver %s is gone, and %s of it %s terminating: kubectl reclaim explain pv/%s",
 				d.Driver, plural.Count(d.Terminating, "PV"), plural.Verb(d.Terminating, "is", "are"), d.Oldest.PV))
 		}
 	}
