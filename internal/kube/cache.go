@@ -204,10 +204,12 @@ func newCache[R any](some Selection, calls calls, resource string, example runti
 	return c
 }
 
-// Observe has report called with the outcome of each list and of each start of a watch: nil, or the error. A request
-// that does not reach the API server is repeated after retry, so that a person who waits for the cache does not wait
-// for the reflector's backoff, which grows to a minute; with 0, the reflector repeats it. Observe is called before Run,
-// and report must not block.
+// Observe has report called with the outcome of each list and of each start of a watch: nil, or the error. It is also
+// called with nil for each event and bookmark of a watch, which the API server sends, too.
+//
+// A request that does not reach the API server is repeated after retry, so that a person who waits for the cache does
+// not wait for the reflector's backoff, which grows to a minute; with 0, the reflector repeats it. Observe is called
+// before Run, and report must not block.
 func (c *Cache[R]) Observe(report func(error), retry time.Duration) {
 	c.source.outcome, c.source.retry = report, retry
 }
@@ -361,8 +363,9 @@ func (c *Cache[R]) set(now *entry[R], created bool) {
 // reaction to an event.
 func (c *Cache[R]) reach(version string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.version = version
+	c.mu.Unlock()
+	c.source.outcome(nil)
 }
 
 func (c *Cache[R]) notify(before kept[R], known bool, now *entry[R], created bool) {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -9,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // refusing is a network whose first connections are refused.
@@ -121,5 +125,21 @@ func TestWatchWithoutAnswerFails(t *testing.T) {
 	}
 	if err := <-outcomes; err == nil {
 		t.Error("no error is reported")
+	}
+}
+
+// A watch without changes sends bookmarks.
+func TestWordsOfWatchAreReported(t *testing.T) {
+	cache := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, nothing{})
+	var reports []error
+	cache.Observe(func(err error) { reports = append(reports, err) }, 0)
+	to := store[string]{cache}
+	must.OK(t, to.Replace(nil, "1"))
+	must.OK(t, to.Add(pv("a", "2", "x")))
+	must.OK(t, to.Update(pv("a", "3", "y")))
+	must.OK(t, to.Delete(pv("a", "4", "y")))
+	must.OK(t, to.Bookmark("5"))
+	if len(reports) != 5 || errors.Join(reports...) != nil {
+		t.Errorf("reported are %v", reports)
 	}
 }

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// heartbeat is the interval of comments on an otherwise silent stream, which a proxy or browser may take for dead.
+	// heartbeat is the interval of events on an otherwise silent stream, which a proxy, a browser or the page may take
+	// for dead. The page does after three intervals.
 	heartbeat = 15 * time.Second
 	// writeTimeout limits one write to a client. A client that does not read for this long is disconnected and has to
 	// reconnect; nothing is buffered for it.
@@ -69,7 +70,7 @@ func (s *stream) beat() error {
 	if s.clock.Since(s.wrote) < heartbeat {
 		return nil
 	}
-	return s.write([]byte(": alive\n\n"))
+	return s.send("alive", struct{}{})
 }
 
 // sendState writes the state if it differs from the last one sent.

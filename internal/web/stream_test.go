@@ -167,8 +167,6 @@ func (c *client) until(what string, done func() bool) {
 		}
 		line := c.lines.Text()
 		switch {
-		case strings.HasPrefix(line, ":"):
-			c.beats++
 		case strings.HasPrefix(line, "event: "):
 			event = line[len("event: "):]
 		case strings.HasPrefix(line, "data: "):
@@ -181,6 +179,8 @@ func (c *client) take(event string, data []byte) {
 	c.Helper()
 	var err error
 	switch event {
+	case "alive":
+		c.beats++
 	case "state":
 		c.state = view.State{}
 		err = json.Unmarshal(data, &c.state)

@@ -3,11 +3,13 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -157,22 +159,100 @@ func TestAPIServerGoesAway(t *testing.T) {
 	}
 }
 
-// TestServerGoesAway takes the page's server away, and has it answer again: with an error first.
-func TestServerGoesAway(t *testing.T) {
-	env := fixture.NewForRole(t, "", mockdriver.Options{})
-	env.MakeVolume(objects.Spec{Dynamic: true})
-	s := serve(env, "--driver="+env.Driver)
+// behind returns the server behind one that answers with handle, and can pass requests on to a proxy.
+func (s *server) behind(t *testing.T, handle func(w http.ResponseWriter, r *http.Request, proxy http.Handler)) (*server,
+	*httptest.Server) {
+	t.Helper()
 	to, err := url.Parse(s.url)
-	env.Must(err)
-	const up, down, refuses = 0, 1, 2
-	var mode atomic.Int32
+	s.env.Must(err)
 	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, to.Host
 		if r.Out.Header.Get("Origin") != "" {
 			r.Out.Header.Set("Origin", to.Scheme+"://"+to.Host)
 		}
 	}}
-	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle(w, r, proxy) }))
+	t.Cleanup(front.Close)
+	return &server{env: s.env, Process: s.Process, url: front.URL + to.Path}, front
+}
+
+// gate passes answers on while it is open.
+type gate struct {
+	mu sync.Mutex
+	// shut is nil while the gate is open, and closed when it opens.
+	shut chan struct{}
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.shut)
+	g.shut = nil
+}
+
+func (g *gate) wait(ctx context.Context) {
+	g.mu.Lock()
+	shut := g.shut
+	g.mu.Unlock()
+	if shut == nil {
+		return
+	}
+	select {
+	case <-shut:
+	case <-ctx.Done():
+	}
+}
+
+// gated writes through a gate.
+type gated struct {
+	http.ResponseWriter
+	wait func()
+}
+
+func (g gated) Write(text []byte) (int, error) {
+	g.wait()
+	return g.ResponseWriter.Write(text)
+}
+
+func (g gated) Unwrap() http.ResponseWriter { return g.ResponseWriter }
+
+// TestServerFallsSilent has a connection pass nothing on, and not end, as that of a tunnel whose other side is gone.
+func TestServerFallsSilent(t *testing.T) {
+	env := fixture.NewForRole(t, "", mockdriver.Options{})
+	env.MakeVolume(objects.Spec{Dynamic: true})
+	var tunnel gate
+	s, _ := serve(env, "--driver="+env.Driver).behind(t, func(w http.ResponseWriter, r *http.Request, proxy http.Handler) {
+		wait := func() { tunnel.wait(r.Context()) }
+		wait()
+		proxy.ServeHTTP(gated{w, wait}, r)
+	})
+	p := s.open(t, "#/volumes")
+	waitRows(p, 2)
+	tunnel.close()
+	env.MakeVolume(objects.Spec{Unclaimed: true, Handle: "none"})
+	Eval[bool](p, `((now) => Boolean(Date.now = () => now() + 60_000))(Date.now)`)
+	p.Wait("the page misses the server", `document.querySelector("#status").textContent === "Reconnecting"`)
+	p.Wait("it says how old it is", `/as of \d\d:\d\d:\d\d, \S+ ago/.test(document.querySelector("#banner").textContent)`)
+	waitRows(p, 2)
+	tunnel.open()
+	waitLive(p)
+	waitRows(p, 3)
+}
+
+// TestServerGoesAway takes the page's server away, and has it answer again: with an error first.
+func TestServerGoesAway(t *testing.T) {
+	env := fixture.NewForRole(t, "", mockdriver.Options{})
+	env.MakeVolume(objects.Spec{Dynamic: true})
+	s := serve(env, "--driver="+env.Driver)
+	const up, down, refuses = 0, 1, 2
+	var mode atomic.Int32
+	through, front := s.behind(t, func(w http.ResponseWriter, r *http.Request, proxy http.Handler) {
 		switch mode.Load() {
 		case down:
 			panic(http.ErrAbortHandler)
@@ -181,10 +261,7 @@ func TestServerGoesAway(t *testing.T) {
 		default:
 			proxy.ServeHTTP(w, r)
 		}
-	}))
-	front.Start()
-	t.Cleanup(front.Close)
-	through := &server{env: env, Process: s.Process, url: front.URL + to.Path}
+	})
 	p := through.open(t, "#/volumes", "net::ERR", "404")
 	waitRows(p, 2)
 

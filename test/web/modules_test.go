@@ -28,6 +28,65 @@ func TestModules(t *testing.T) {
 	t.Run("namespaces", func(t *testing.T) { testOverviewOfNamespace(t, p) })
 	t.Run("files", func(t *testing.T) { testCSV(t, p) })
 	t.Run("layout", func(t *testing.T) { testLayout(t, p) })
+	t.Run("streams", func(t *testing.T) { testStreams(t, p) })
+}
+
+// testStreams plays server and clock. What a stream has sent is as old as its last word, also in a tab that lets go of
+// the stream, and a silent stream is opened anew.
+func testStreams(t *testing.T, p *browser.Page) {
+	got := call[string](p, "app/stream.js", `(() => {
+		const { EventSource: source, Date: { now: clock } } = window;
+		const opened = [];
+		let now = 1000;
+		Date.now = () => now;
+		window.EventSource = class {
+			readyState = 0;
+			listeners = {};
+			constructor() { opened.push(this); }
+			addEventListener(name, listener) { this.listeners[name] = listener; }
+			close() {}
+		};
+		try {
+			const heard = [];
+			const stream = new m.Stream("api/list", { rows: (data) => heard.push(data) }, () => {});
+			const says = [];
+			const say = (what) => says.push(what + " " + stream.link.lost + " " + opened.length);
+			const at = (time, what) => { now = time; stream.check(); say(what); };
+			stream.open();
+			opened[0].onopen();
+			now = 20_000;
+			opened[0].listeners.rows({ data: "7" });
+			at(60_000, "quiet");
+			opened[0].listeners.alive({ data: "{}" });
+			at(100_000, "alive");
+			at(106_000, "silent");
+			opened[0].listeners.alive({ data: "{}" });
+			at(140_000, "hangs");
+			at(152_000, "hangs on");
+			opened[2].onopen();
+			say("back");
+			stream.close();
+			at(900_000, "hidden");
+			stream.open();
+			say("shown");
+			opened[3].onerror();
+			say("fails");
+			opened[3].onopen();
+			say("answers");
+			now = 930_000;
+			opened[3].onerror();
+			say("breaks");
+			return says.join() + " " + heard;
+		} finally {
+			window.EventSource = source;
+			Date.now = clock;
+		}
+	})()`)
+	const want = "quiet NaN 1,alive NaN 1,silent 60000 2,hangs 60000 2,hangs on 60000 3,back NaN 3,hidden NaN 3," +
+		"shown 152000 4,fails 152000 4,answers NaN 4,breaks 900000 4 7"
+	if got != want {
+		t.Errorf("the stream is %s\nnot %s", got, want)
+	}
 }
 
 func testCommands(t *testing.T, p *browser.Page) {

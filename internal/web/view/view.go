@@ -97,7 +97,7 @@ type State struct {
 	Docs string `json:"docs"`
 	// Synced: every readable kind was read once, before which the tables are incomplete.
 	Synced bool `json:"synced"`
-	// Connected: the watches are up. If they are not, Since is the time of the interruption, and Problem its cause.
+	// Connected: the watches are up. If they are not, the rows are as of Since, and Problem is the cause.
 	Connected bool         `json:"connected"`
 	Since     *metav1.Time `json:"since,omitempty"`
 	Problem   string       `json:"problem,omitempty"`

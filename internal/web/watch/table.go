@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,10 @@ type table[R any] struct {
 	// err is the outcome of the last request, and panicked the panic that ended the watch, until a later list is complete:
 	// requests for pages may succeed before the next panic.
 	err, panicked error
-	since         time.Time
-	all           []R
-	allOf         uint64
+	// heard is the time of the last word of the API server, and since is what it was when the API server was lost.
+	heard, since time.Time
+	all          []R
+	allOf        uint64
 }
 
 func newTable[R any](c *Cluster, k kind, some kube.Selection, client rest.Interface, example runtime.Object,
@@ -97,26 +99,39 @@ func (t *table[R]) observe(err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // the cache lists again, which is normal
 	}
+	field := &t.err
 	if errors.Is(err, panics.Err) {
-		t.set(&t.panicked, err)
-		return
+		field = &t.panicked
 	}
-	t.set(&t.err, err)
+	if t.set(field, err) {
+		t.changed()
+	}
 }
 
 // Listed implements [kube.ListHandler].
-func (t *table[R]) Listed() { t.set(&t.panicked, nil) }
-
-func (t *table[R]) set(field *error, err error) {
-	t.mu.Lock()
-	before := t.problem()
-	*field = err
-	if (before == nil) != (t.problem() == nil) {
-		t.since = t.clock.Now()
-	}
-	t.mu.Unlock()
+func (t *table[R]) Listed() {
+	t.set(&t.panicked, nil)
 	t.changed()
 }
+
+// set records an outcome, and reports whether there was or is a problem.
+func (t *table[R]) set(field *error, err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.problem()
+	*field = err
+	after, now := t.problem(), t.clock.Now()
+	if lost(after) && !lost(before) {
+		t.since = cmp.Or(t.heard, now)
+	}
+	if !lost(err) {
+		t.heard = now
+	}
+	return before != nil || after != nil
+}
+
+// lost reports whether an outcome means that the API server is lost, and not that it refuses the kind.
+func lost(err error) bool { return err != nil && !refused(err) && !errors.Is(err, panics.Err) }
 
 func (t *table[R]) problem() error {
 	if t.panicked != nil {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
@@ -124,6 +125,56 @@ func TestUnfinishedListDoesNotEndPanic(t *testing.T) {
 		must.OK(t, pvs.load(t.Context()))
 		if err := pvs.failure(); err != nil || pvs.health().err != nil {
 			t.Errorf("after a whole list: %v, %v", err, pvs.health().err)
+		}
+	}
+}
+
+// A laptop that sleeps notices later that the API server is away.
+func TestCachesAreCurrentUpToLastWord(t *testing.T) {
+	at := testclock.NewFakeClock(time.Date(2026, 1, 2, 22, 0, 0, 0, time.UTC))
+	c := must.Get(New(&rest.Config{Host: "http://127.0.0.1"}, Config{Clock: at}))(t)
+	away := errors.New("no route to host")
+	c.pvs.observe(away)
+	if since := c.pvs.health().since; !since.Equal(at.Now()) {
+		t.Errorf("before the first word, since is %v", since)
+	}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumes"}, "", errors.New("no"))
+	for _, word := range []func(){func() { c.pvs.observe(nil) }, c.pvs.Listed, func() { c.pvs.observe(forbidden) }} {
+		c.pvs.observe(nil)
+		at.Step(time.Hour)
+		word()
+		heard := at.Now()
+		at.Step(5 * time.Hour)
+		c.pvs.observe(away)
+		at.Step(time.Minute)
+		c.pvs.observe(away)
+		if since := c.pvs.health().since; !since.Equal(heard) {
+			t.Errorf("since is %v, want %v", since, heard)
+		}
+	}
+}
+
+// Each event and bookmark of a watch is an outcome.
+func TestWordOfAPIServerWakesNobody(t *testing.T) {
+	c := must.Get(New(&rest.Config{Host: "http://127.0.0.1"}, Config{}))(t)
+	wakes := func() bool {
+		select {
+		case <-c.Changed():
+			return true
+		default:
+			return false
+		}
+	}
+	for i, step := range []struct {
+		do   func()
+		want bool
+	}{
+		{func() { c.pvs.observe(nil) }, false}, {func() { c.pvs.observe(errors.New("away")) }, true},
+		{func() { c.pvs.observe(errors.New("refused")) }, true}, {func() { c.pvs.observe(nil) }, true},
+		{func() { c.pvs.observe(nil) }, false}, {c.pvs.Listed, true},
+	} {
+		if step.do(); wakes() != step.want {
+			t.Errorf("step %d: want %v", i, step.want)
 		}
 	}
 }

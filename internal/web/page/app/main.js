@@ -201,7 +201,11 @@ byId("skip").addEventListener("click", (e) => {
 addEventListener("hashchange", follow);
 addEventListener("keydown", key);
 document.addEventListener("visibilitychange", visibility);
-setInterval(countAges, 1000);
+setInterval(() => {
+  countAges();
+  lists.check();
+  objectStream?.check();
+}, 1000);
 follow();
 visibility();
 announce("");

@@ -3,11 +3,17 @@
 
 /** How long after a refusal the stream is asked for again. A lost connection the browser itself retries. */
 const RETRY_MS = 2000;
+/** How long the server may be silent: it sends an event every 15 seconds at least. */
+const SILENT_MS = 45_000;
 
 export class Stream {
   /** @type {EventSource|null} */
   #source = null;
   #timer = 0;
+  /** When the stream was asked for. */
+  #asked = 0;
+  /** When the server was last heard, NaN for never. It stays when the stream is closed: what it sent is that old. */
+  #heard = NaN;
   /** @type {Link} */
   link = { lost: NaN, refused: "" };
 
@@ -27,9 +33,14 @@ export class Stream {
     clearTimeout(this.#timer);
     const source = new EventSource(this.path);
     this.#source = source;
-    source.onopen = () => this.#set({ lost: NaN, refused: "" });
+    this.#asked = Date.now();
+    if (!Number.isNaN(this.#heard)) this.#set({ lost: this.#heard, refused: this.link.refused });
+    source.onopen = () => {
+      this.#heard = Date.now();
+      this.#set({ lost: NaN, refused: "" });
+    };
     source.onerror = async () => {
-      const lost = Number.isNaN(this.link.lost) ? Date.now() : this.link.lost;
+      const lost = [this.#heard, this.link.lost, Date.now()].find((time) => !Number.isNaN(time)) ?? NaN;
       if (source.readyState !== EventSource.CLOSED) {
         this.#set({ lost, refused: "" });
         return;
@@ -40,11 +51,20 @@ export class Stream {
       const refused = await answer(this.path);
       if (!this.#source) this.#set({ lost, refused });
     };
-    for (const [name, handle] of Object.entries(this.handlers)) {
+    for (const name of ["alive", ...Object.keys(this.handlers)]) {
       source.addEventListener(name, (e) => {
-        if (this.#source === source) handle(JSON.parse(e.data));
+        if (this.#source !== source) return;
+        this.#heard = Date.now();
+        this.handlers[name]?.(JSON.parse(e.data));
       });
     }
+  }
+
+  /** Opens the stream anew where the server is silent: the browser does not notice a connection that ends so. */
+  check() {
+    if (!this.#source || Date.now() - Math.max(this.#asked, this.#heard || 0) <= SILENT_MS) return;
+    this.#drop();
+    this.open();
   }
 
   close() {
