@@ -152,16 +152,26 @@ func (s *stream) object(ctx context.Context, h *hub, page *watch.Page) error {
 	})
 }
 
+// maxEntries limits the entries of a timeline.
 const maxEntries = 10000
 
-// unsent returns the entries that are new or changed since they were sent, and notes them as sent.
+// unsent returns the entries that are new or changed since they were sent, and notes them as sent. all has the oldest
+// first. Where there is no room for a new entry, one entry says so; of those that are new together, the latest have
+// room first.
 func unsent(sent map[string]view.Entry, all []view.Entry) (news []view.Entry) {
-	for _, entry := range all {
-		if before, was := sent[entry.ID]; was && before == entry || len(sent) >= maxEntries {
+	for _, entry := range slices.Backward(all) {
+		if _, was := sent[entry.ID]; !was && len(sent) >= maxEntries {
+			entry = view.LeftOut(maxEntries, entry.Time)
+			if _, was := sent[entry.ID]; was {
+				continue
+			}
+		}
+		if before, was := sent[entry.ID]; was && before == entry {
 			continue
 		}
 		sent[entry.ID] = entry
 		news = append(news, entry)
 	}
+	slices.Reverse(news)
 	return slices.Clip(news)
 }

@@ -248,7 +248,7 @@ func TestServerFallsSilent(t *testing.T) {
 // TestServerGoesAway takes the page's server away, and has it answer again: with an error first.
 func TestServerGoesAway(t *testing.T) {
 	env := fixture.NewForRole(t, "", mockdriver.Options{})
-	env.MakeVolume(objects.Spec{Dynamic: true})
+	vol := env.MakeVolume(objects.Spec{Dynamic: true})
 	s := serve(env, "--driver="+env.Driver)
 	const up, down, refuses = 0, 1, 2
 	var mode atomic.Int32
@@ -263,7 +263,9 @@ func TestServerGoesAway(t *testing.T) {
 		}
 	})
 	p := through.open(t, "#/volumes", "net::ERR", "404")
+	page := through.open(t, hashOf("pv", vol.Name), "net::ERR", "404")
 	waitRows(p, 2)
+	page.Wait("the timeline is filled", `document.querySelector(".entry")`)
 
 	mode.Store(down)
 	front.CloseClientConnections()
@@ -279,6 +281,8 @@ func TestServerGoesAway(t *testing.T) {
 	waitLive(p)
 	env.MakeVolume(objects.Spec{Unclaimed: true, Handle: "none"})
 	waitRows(p, 3)
+	page.Wait("the timeline says what it misses", `[...document.querySelectorAll(".entry")].some((e) =>
+		e.textContent.includes("was not connected from"))`)
 
 	direct := s.open(t, "#/volumes", "net::ERR")
 	env.Must(s.Stop(fixture.WaitTimeout))

@@ -48,8 +48,9 @@ func testStreams(t *testing.T, p *browser.Page) {
 		};
 		try {
 			const heard = [];
-			const stream = new m.Stream("api/list", { rows: (data) => heard.push(data) }, () => {});
 			const says = [];
+			const stream = new m.Stream("api/list", { rows: (data) => heard.push(data) }, () => {},
+				(before) => says.push("again since " + before));
 			const say = (what) => says.push(what + " " + stream.link.lost + " " + opened.length);
 			const at = (time, what) => { now = time; stream.check(); say(what); };
 			stream.open();
@@ -82,8 +83,8 @@ func testStreams(t *testing.T, p *browser.Page) {
 			Date.now = clock;
 		}
 	})()`)
-	const want = "quiet NaN 1,alive NaN 1,silent 60000 2,hangs 60000 2,hangs on 60000 3,back NaN 3,hidden NaN 3," +
-		"shown 152000 4,fails 152000 4,answers NaN 4,breaks 900000 4 7"
+	const want = "quiet NaN 1,alive NaN 1,silent 60000 2,hangs 60000 2,hangs on 60000 3,again since 60000,back NaN 3," +
+		"hidden NaN 3,shown 152000 4,fails 152000 4,again since 152000,answers NaN 4,breaks 900000 4 7"
 	if got != want {
 		t.Errorf("the stream is %s\nnot %s", got, want)
 	}

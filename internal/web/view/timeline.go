@@ -124,6 +124,12 @@ func creationOf(o *Related) []Entry {
 		Text: wordsOf(o.ID) + " was created"}}
 }
 
+// LeftOut returns the entry of a timeline that has no room for more. at is the time of an entry that is left out.
+func LeftOut(most int, at metav1.Time) Entry {
+	return Entry{ID: "left-out", Time: at, Source: sourceWatch, Type: typeChange, Reason: "TimelineFull",
+		Text: fmt.Sprintf("The timeline has %d entries, and leaves others out. Reload the page for the latest.", most)}
+}
+
 func EntryOf(e *v1.Event) Entry {
 	entry := Entry{ID: "event/" + string(e.UID), Source: cmp.Or(e.ReportingController, e.Source.Component), Type: e.Type,
 		Reason: e.Reason, Text: strings.ReplaceAll(e.Message, "\n", " "), About: aboutOf(&e.InvolvedObject),

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
@@ -33,7 +34,10 @@ type Page struct {
 	running *sync.WaitGroup
 
 	// last is the last look, with the objects that it lacked although they are not gone.
-	last    view.Around
+	last view.Around
+	// prefix begins the IDs of changes, which no other page of the object has: a client that connects again keeps the
+	// timeline. changes counts them.
+	prefix  string
 	changes int
 	// shown is the last seen state of the object. shown.Exists says whether the last look that could read it found it.
 	shown view.Object
@@ -56,7 +60,8 @@ func (c *Cluster) Open(ctx context.Context, ref view.Ref) (*Page, error) {
 		return nil, fmt.Errorf("there is no page of kind %q", ref.Kind)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &Page{c: c, ref: ref, cancel: cancel, running: &sync.WaitGroup{}}
+	p := &Page{c: c, ref: ref, cancel: cancel, running: &sync.WaitGroup{},
+		prefix: "change/" + string(uuid.NewUUID()) + "/"}
 	p.events = &events{c: c, tables: map[string]*table[v1.Event]{},
 		start: func(run func(context.Context)) { p.running.Go(func() { run(ctx) }) }}
 	p.cluster = c.cluster
@@ -150,7 +155,7 @@ func (p *Page) timeline(now view.Around) []view.Entry {
 	for i := range all {
 		if all[i].ID == "" {
 			p.changes++
-			all[i].ID = "change/" + strconv.Itoa(p.changes)
+			all[i].ID = p.prefix + strconv.Itoa(p.changes)
 		}
 	}
 	p.last = now

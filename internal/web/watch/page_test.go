@@ -124,3 +124,30 @@ func TestRefusedReadIsNotAbsence(t *testing.T) {
 		}
 	}
 }
+
+// A client that connects again has the timeline of an earlier page.
+func TestPagesOfObjectShareNoChanges(t *testing.T) {
+	api := &lister{}
+	api.status.Store(http.StatusOK)
+	c, first := open(t, api, view.Ref{Kind: view.KindPV, Name: "data"})
+	second := must.Get(c.Open(t.Context(), first.ref))(t)
+	t.Cleanup(second.Close)
+	ids := map[string]bool{}
+	for _, gone := range []bool{false, true} {
+		api.gone.Store(gone)
+		for _, load := range []func(context.Context) error{c.pvs.load, c.claims.load, c.pods.load} {
+			must.OK(t, load(t.Context()))
+		}
+		for _, page := range []*Page{first, second} {
+			_, entries := look(t, page)
+			for _, entry := range entries {
+				if entry.Reason == "Removed" {
+					ids[entry.ID] = true
+				}
+			}
+		}
+	}
+	if len(ids) != 2 {
+		t.Errorf("two pages have the IDs %v", ids)
+	}
+}

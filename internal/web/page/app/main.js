@@ -128,7 +128,7 @@ function openObject(route) {
     state: takeState,
     object: (data) => object.show(data),
     timeline: (data) => object.timeline.add(data),
-  }, showStatus);
+  }, showStatus, (heard) => object.timeline.miss(heard, Date.now()));
   if (!document.hidden) objectStream.open();
   byId("main").replaceChildren(object.element);
   byId("main").className = "main-object";

@@ -21,11 +21,13 @@ export class Stream {
    * @param {string} path below the page's address
    * @param {Record<string, (data: any) => void>} handlers by the name of the event
    * @param {() => void} changed is called when the link changes
+   * @param {(heard: number) => void} again is called when the stream is open again, with when it was last heard before
    */
-  constructor(path, handlers, changed) {
+  constructor(path, handlers, changed, again = () => {}) {
     this.path = path;
     this.handlers = handlers;
     this.changed = changed;
+    this.again = again;
   }
 
   open() {
@@ -36,8 +38,10 @@ export class Stream {
     this.#asked = Date.now();
     if (!Number.isNaN(this.#heard)) this.#set({ lost: this.#heard, refused: this.link.refused });
     source.onopen = () => {
+      const heard = this.#heard;
       this.#heard = Date.now();
       this.#set({ lost: NaN, refused: "" });
+      if (!Number.isNaN(heard)) this.again(heard);
     };
     source.onerror = async () => {
       const lost = [this.#heard, this.link.lost, Date.now()].find((time) => !Number.isNaN(time)) ?? NaN;

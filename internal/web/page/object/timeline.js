@@ -40,6 +40,16 @@ export class Timeline {
     this.#filled = true;
   }
 
+  /**
+   * Says of which time changes are missing: the server reports those that it sees while the page is connected.
+   * @param {number} from @param {number} to
+   */
+  miss(from, to) {
+    this.add([{ id: "missed/" + from, time: new Date(to).toISOString(), source: "page", type: "Change",
+      reason: "NotConnected",
+      text: `The page was not connected from ${moment(from)} to ${moment(to)}. Changes of that time are missing.` }]);
+  }
+
   /** @param {Entry} entry @param {HTMLElement} element */
   #insert(entry, element) {
     const time = millis(entry.time);
