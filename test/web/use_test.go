@@ -191,6 +191,20 @@ func TestKeyboard(t *testing.T) {
 	if n := Eval[int](p, `document.querySelectorAll('.row[tabindex="0"]').length`); n != 1 {
 		t.Errorf("the table has %d stops of the Tab key, want 1", n)
 	}
+	p.Press(kb.Tab)
+	p.Wait("the next stop is the sign of its reason", `document.activeElement.matches(".row .c-reason a.docs")`)
+	if n := Eval[int](p, `document.querySelectorAll('.row a.docs:not([tabindex="-1"])').length`); n != 1 {
+		t.Errorf("the signs of reasons are %d stops of the Tab key, want 1", n)
+	}
+	Eval[bool](p, `(addEventListener("click", (e) => {
+		e.preventDefault();
+		window.followed = e.target.href;
+	}, { once: true }), true)`)
+	p.Press(kb.Enter)
+	p.Wait("it is followed", `window.followed === document.activeElement.href`)
+	p.Wait("the table stays", `location.hash === "#/waiting?sort=name"`)
+	p.Press(kb.ArrowUp, kb.ArrowDown)
+	p.Wait("the row "+b+" has the focus", focused+` === "`+b+`"`)
 	p.Press(kb.Enter)
 	p.Wait("its page is open", `location.hash === "`+hashOf("pv", b)+`" && document.querySelector(".box.subject")`)
 	p.Wait("the content has the focus", `document.activeElement.id === "main"`)

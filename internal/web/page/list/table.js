@@ -217,7 +217,10 @@ export class Table {
     }
     row.element.style.transform = this.#printing ? "" : `translateY(${i * this.#height}px)`;
     setAttribute(row.element, "aria-rowindex", String(i + 2));
-    setAttribute(row.element, "tabindex", id === this.#active ? "0" : "-1");
+    const stop = id === this.#active ? "0" : "-1";
+    setAttribute(row.element, "tabindex", stop);
+    // The link of the name leads where the row does.
+    for (const link of row.element.querySelectorAll("a.docs")) setAttribute(link, "tabindex", stop);
     return row.element;
   }
 
@@ -257,6 +260,7 @@ export class Table {
     /** @type {Record<string, number>} */
     const targets = { ArrowDown: i + 1, ArrowUp: i - 1, PageDown: i + page, PageUp: i - page, Home: 0, End: last };
     if (e.key === "Enter") {
+      if (e.target instanceof Element && e.target.closest("a")) return; // the browser follows the link
       e.preventDefault();
       this.open(this.#records[i]);
     } else if (e.key in targets) {
