@@ -3,68 +3,41 @@ package controller
 import (
 	"context"
 	"errors"
-	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // Decision is the next step for an object.
 type Decision interface {
 	// Waits reports whether no step is due now.
 	Waits() bool
-	// Writes reports whether the step changes anything; a dry run ends before it.
-	Writes() bool
 	// Words returns the action and its reason for the log.
 	Words() (action, reason string)
 }
 
-// Session is the work on one object from its wake-up to its next wait.
-type Session[D Decision] interface {
-	// Decide gathers the facts of the moment and decides.
-	Decide(now time.Time) D
-	// Do carries out one step and learns from it; over ends the session, with nothing left to decide; an error carries its
-	// reason (reasons.Because).
-	Do(ctx context.Context, d D) (over bool, err error)
-	// Wait ends the session with the reason for waiting. In a dry run, d may be the first step that writes.
-	Wait(ctx context.Context, d D) Result
-	// Fail ends the session with the error of the last step.
-	Fail(ctx context.Context, d D, err error) Result
-}
+// errSteps is the error of work that has taken its most steps and would take another.
+var errSteps = errors.New("too many steps: each result is outdated when the next read returns")
 
-// Steps holds the settings of Reconcile.
-type Steps struct {
-	// Max bounds the steps of one session. Required.
-	Max int
-	// DryRun ends a session before the first step that writes.
-	DryRun bool
-	// Clock is the time of decisions. Required.
-	Clock clock.PassiveClock
-}
-
-// ErrSteps is the error of a session that has taken Steps.Max steps and would take another.
-var ErrSteps = errors.New("too many steps: each result is outdated when the next read returns")
-
-// Reconcile decides and acts until no step is due, or a step fails.
-func Reconcile[D Decision](ctx context.Context, s Session[D], steps Steps) Result {
+// Steps works on one object from its wake-up to its next wait: it decides and acts until no step is due, or a step
+// fails or ends the work. It returns the last decision and the error of its step. decide gathers the facts of the
+// moment and decides. do carries out one step and learns from it; over leaves nothing to decide, and an error carries
+// its reason (reasons.Because).
+func Steps[D Decision](ctx context.Context, most int, decide func() D,
+	do func(ctx context.Context, d D) (over bool, err error)) (D, error) {
 	for taken := 0; ; taken++ {
-		d := s.Decide(steps.Clock.Now())
+		d := decide()
 		if logger := klog.FromContext(ctx).V(5); logger.Enabled() {
 			action, reason := d.Words()
 			logger.Info("Decided", "action", action, "reason", reason)
 		}
 		switch {
-		case d.Waits(), steps.DryRun && d.Writes():
-			return s.Wait(ctx, d)
-		case taken == steps.Max:
-			return s.Fail(ctx, d, ErrSteps)
+		case d.Waits():
+			return d, nil
+		case taken == most:
+			return d, errSteps
 		}
-		over, err := s.Do(ctx, d)
-		switch {
-		case err != nil:
-			return s.Fail(ctx, d, err)
-		case over:
-			return Done()
+		if over, err := do(ctx, d); over || err != nil {
+			return d, err
 		}
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	testclock "k8s.io/utils/clock/testing"
-
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
@@ -18,19 +16,19 @@ import (
 type step string
 
 func (s step) Waits() bool             { return s == "wait" }
-func (s step) Writes() bool            { return s == "write" }
 func (s step) Words() (string, string) { return string(s), "Because" }
 
-// script is a session with the decisions of the test.
+// script has the decisions of the test; the default is a read.
 type script struct {
 	steps []step
 	fails step
 	ends  step
 	diary []string
-	err   error
 }
 
-func (s *script) Decide(time.Time) step {
+var errNoAnswer = errors.New("no answer")
+
+func (s *script) decide() step {
 	if len(s.steps) == 0 {
 		return "read"
 	}
@@ -39,64 +37,46 @@ func (s *script) Decide(time.Time) step {
 	return d
 }
 
-func (s *script) Do(_ context.Context, d step) (over bool, err error) {
+func (s *script) do(_ context.Context, d step) (over bool, err error) {
 	s.diary = append(s.diary, string(d))
 	if d == s.fails {
-		return false, errors.New("no answer")
+		return false, errNoAnswer
 	}
 	return d == s.ends, nil
 }
 
-func (s *script) Wait(_ context.Context, d step) Result {
-	s.diary = append(s.diary, "ends: "+string(d))
-	return Every(time.Minute)
-}
-
-func (s *script) Fail(_ context.Context, d step, err error) Result {
-	s.diary, s.err = append(s.diary, "fails: "+string(d)), err
-	return Soon()
-}
-
-func TestReconcile(t *testing.T) {
+func TestSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		script
-		dryRun bool
-		want   []string
-		result Result
+		want []string
+		last step
+		err  error
 	}{
 		"steps until there is nothing to do": {
 			script: script{steps: []step{"read", "write", "wait"}},
-			want:   []string{"read", "write", "ends: wait"}, result: Every(time.Minute),
-		},
-		"a dry run ends before the first write": {
-			script: script{steps: []step{"read", "write", "wait"}}, dryRun: true,
-			want: []string{"read", "ends: write"}, result: Every(time.Minute),
+			want:   []string{"read", "write"}, last: "wait",
 		},
 		"a step that fails": {
 			script: script{steps: []step{"read", "write", "wait"}, fails: "write"},
-			want:   []string{"read", "write", "fails: write"}, result: Soon(),
+			want:   []string{"read", "write"}, last: "write", err: errNoAnswer,
 		},
 		"a step after which nothing is left": {
 			script: script{steps: []step{"read", "write", "wait"}, ends: "write"},
-			want:   []string{"read", "write"}, result: Done(),
+			want:   []string{"read", "write"}, last: "write",
 		},
 		"steps without an end": {
-			script: script{},
-			want:   []string{"read", "read", "read", "fails: read"}, result: Soon(),
+			want: []string{"read", "read", "read"}, last: "read", err: errSteps,
 		},
 		"as many steps as there may be": {
 			script: script{steps: []step{"read", "read", "write", "wait"}},
-			want:   []string{"read", "read", "write", "ends: wait"}, result: Every(time.Minute),
+			want:   []string{"read", "read", "write"}, last: "wait",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := c.script
-			got := Reconcile(t.Context(), &s, Steps{Max: 3, DryRun: c.dryRun, Clock: testclock.NewFakeClock(time.Unix(0, 0))})
-			if !slices.Equal(s.diary, c.want) || got != c.result {
-				t.Errorf("%q and %v, want %q and %v", s.diary, got, c.want, c.result)
-			}
-			if name == "steps without an end" && !errors.Is(s.err, ErrSteps) {
-				t.Errorf("error %v", s.err)
+			last, err := Steps(t.Context(), 3, s.decide, s.do)
+			if !slices.Equal(s.diary, c.want) || last != c.last || !errors.Is(err, c.err) {
+				t.Errorf("%q, then %q, %v, want %q, then %q, %v", s.diary, last, err, c.want, c.last, c.err)
 			}
 		})
 	}

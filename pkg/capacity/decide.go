@@ -47,9 +47,8 @@ type Decision struct {
 	Gone bool
 }
 
-// Waits, Writes and Words implement controller.Decision.
+// Waits and Words implement controller.Decision.
 func (d Decision) Waits() bool                    { return d.Action == Wait }
-func (d Decision) Writes() bool                   { return d.Action != Wait && d.Action != GetCapacity }
 func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
 
 // Decide returns the next step for one item at time now. It deletes only the Controller's own objects and none while

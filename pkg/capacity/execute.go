@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
@@ -31,26 +30,24 @@ type session struct {
 
 func (c *Controller) reconcile(ctx context.Context, item WorkItem) controller.Result {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("storageClass", item.Class, "segment", item.Segment))
-	return controller.Reconcile(ctx, &session{Controller: c, item: item},
-		controller.Steps{Max: maxSteps, Clock: c.cfg.Clock})
+	s := &session{Controller: c, item: item}
+	d, err := controller.Steps(ctx, maxSteps, s.decide, s.do)
+	switch {
+	case err != nil:
+		return c.fail(ctx, err)
+	case d.Gone:
+		c.tracker.forget(item)
+	}
+	return controller.Every(d.After) // without a delay, the survey or a change enqueues the item
 }
 
-// Decide implements controller.Session.
-func (s *session) Decide(now time.Time) Decision {
+func (s *session) decide() Decision {
+	now := s.cfg.Clock.Now()
 	s.facts = s.observe(s.item)
 	return Decide(s.facts, now)
 }
 
-// Wait implements controller.Session. After a decision without a delay, the survey or a change enqueues the item.
-func (s *session) Wait(_ context.Context, d Decision) controller.Result {
-	if d.Gone {
-		s.tracker.forget(s.item)
-	}
-	return controller.Every(d.After)
-}
-
-// Do implements controller.Session.
-func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
+func (s *session) do(ctx context.Context, d Decision) (over bool, err error) {
 	if d.Action == GetCapacity {
 		// The driver client has its own timeout, so apiTimeout does not apply.
 		return false, reasons.Because(ReasonGetCapacityFailed, s.getCapacity(ctx, s.item))
@@ -73,8 +70,8 @@ func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	return false, reasons.Because(ReasonAPIWriteFailed, err)
 }
 
-// Fail implements controller.Session. It leaves the object unchanged and chooses the delay of the next try.
-func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Result {
+// fail leaves the object unchanged and chooses the delay of the next try.
+func (c *Controller) fail(ctx context.Context, err error) controller.Result {
 	failure := controller.FailureOf(ctx, err)
 	switch {
 	case ctx.Err() == nil && errors.Is(err, kube.ErrGone):
@@ -84,7 +81,7 @@ func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Re
 		klog.FromContext(ctx).Info("A step for a CSIStorageCapacity failed; retrying",
 			"reason", reasons.Of(err, ReasonAPIReadFailed), "err", err)
 	}
-	return failure.Result(s.retries())
+	return failure.Result(c.retries())
 }
 
 func (c *Controller) retries() controller.Backoff {

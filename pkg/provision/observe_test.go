@@ -354,7 +354,7 @@ func TestResumedEntryIsConfirmed(t *testing.T) {
 			log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)},
 				Claim: refTo("data", "u1")}
 			log.unconfirmed = c.confirm
-			d := r.Decide(time.Now()) // an earlier process has begun it
+			d := r.decide() // an earlier process has begun it
 			if d.Action != provision.ConfirmEntry {
 				t.Fatalf("%v comes before a read of the log", d.Action)
 			}

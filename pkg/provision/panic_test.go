@@ -35,7 +35,7 @@ func (w *run) nextRun() *run {
 // does carries out a step, and reports whether it panicked.
 func (w *run) does(t *testing.T, action provision.Action) (panicked bool) {
 	return panics.Contain(t.Context(), func() {
-		_, _ = w.Do(t.Context(), provision.Decision{Action: action})
+		_, _ = w.do(t.Context(), provision.Decision{Action: action})
 	}) != nil
 }
 

@@ -213,9 +213,6 @@ type run struct {
 	handle string
 	// class and source are the metric labels of the outcome.
 	class, source string
-	// last is the last decision, and err the error of its step.
-	last provision.Decision
-	err  error
 }
 
 // claimName names the claim in log messages.
@@ -224,13 +221,12 @@ func (w *run) claimName() string { return w.claimKey.Namespace + "/" + w.claimKe
 // work runs steps until no step is due or one fails, and returns the last decision.
 func (w *run) work(ctx context.Context) (provision.Decision, error) {
 	defer w.end()
-	controller.Reconcile(ctx, w, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
-	return w.last, w.err
+	return controller.Steps(ctx, maxSteps, w.decide, w.do)
 }
 
-// Decide implements controller.Session, and observes the claim again before each step, because the claim may have been
-// deleted while the driver worked.
-func (w *run) Decide(now time.Time) provision.Decision {
+// decide observes the claim again before each step, because the claim may have been deleted while the driver worked.
+func (w *run) decide() provision.Decision {
+	now := w.cfg.Clock.Now()
 	w.observe()
 	w.label()
 	if w.track.storing && w.facts.PV.OfClaim && w.facts.PV.Names(w.facts.Record.Handle) {
@@ -239,8 +235,8 @@ func (w *run) Decide(now time.Time) provision.Decision {
 	return provision.Decide(w.facts, now, w.cfg.Quiet)
 }
 
-// Do implements controller.Session.
-func (w *run) Do(ctx context.Context, d provision.Decision) (over bool, err error) {
+// do carries out a step, and is over when the entry is closed.
+func (w *run) do(ctx context.Context, d provision.Decision) (over bool, err error) {
 	w.building = d.Action == provision.BuildRequest
 	w.track.storing = w.track.storing || d.Action == provision.StorePV
 	adds := w.facts.Adds(d.Action)
@@ -258,7 +254,6 @@ func (w *run) Do(ctx context.Context, d provision.Decision) (over bool, err erro
 	case err != nil && w.facts.Log == provision.LogOpen && (w.facts.Record.Settled() || w.facts.Record.Unsent()):
 		w.closeEntry() // the driver created no volume, or was not called
 	}
-	w.last = d
 	return d.Action == provision.CloseEntry, err
 }
 
@@ -282,18 +277,6 @@ func (w *run) secondFailed(ctx context.Context, action provision.Action, err err
 		w.learn(action, provision.Reply{Class: errclass.Refused}, w.cfg.Clock.Now())
 	}
 	w.recorder.Report(ctx, w.eventOn(), reasonOf(err), err.Error())
-}
-
-// Wait implements controller.Session.
-func (w *run) Wait(_ context.Context, d provision.Decision) controller.Result {
-	w.last = d
-	return controller.Done()
-}
-
-// Fail implements controller.Session.
-func (w *run) Fail(_ context.Context, d provision.Decision, err error) controller.Result {
-	w.last, w.err = d, err
-	return controller.Done()
 }
 
 // isSlow reports whether a failed try kept a worker for long.

@@ -56,16 +56,6 @@ type Decision struct {
 // Waits reports whether the step is to wait.
 func (d Decision) Waits() bool { return d.Action == Wait }
 
-// Writes reports whether the step changes state outside this process.
-func (d Decision) Writes() bool {
-	switch d.Action {
-	case Wait, BuildRequest, ReadPV, ReadClaim, ConfirmEntry:
-		return false
-	default:
-		return true
-	}
-}
-
 // Words returns the action and its reason, for the log.
 func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
 
