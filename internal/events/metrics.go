@@ -3,20 +3,26 @@ package events
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 )
 
-// NewCounter returns a counter of reports with the label "reason". Each reason of all with Events has its series from
-// the start, because a rate over a counter that appears with its first event misses that event.
+// NewCounter returns a counter of reports with the label "reason", and a series for each reason of all with Events.
 func NewCounter[R reasons.Reason](opts prometheus.CounterOpts, all []R) *prometheus.CounterVec {
-	counter := prometheus.NewCounterVec(opts, []string{"reason"})
-	for _, reason := range all {
-		if reason.About().Severity.EventType() != "" {
-			counter.WithLabelValues(string(reason))
-		}
+	return NewCounterBy(opts, "reason", slices.DeleteFunc(slices.Clone(all), func(reason R) bool {
+		return reason.About().Severity.EventType() == ""
+	})...)
+}
+
+// NewCounterBy returns a counter with this label. The values have their series from the start, because a rate over a
+// counter that appears with its first event misses that event.
+func NewCounterBy[L ~string](opts prometheus.CounterOpts, label string, values ...L) *prometheus.CounterVec {
+	counter := prometheus.NewCounterVec(opts, []string{label})
+	for _, value := range values {
+		counter.WithLabelValues(string(value))
 	}
 	return counter
 }

@@ -73,16 +73,13 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 	s := &Sender{
 		cfg:        cfg,
 		correlator: record.NewEventCorrelator(clock.RealClock{}),
-		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+		dropped: NewCounterBy(prometheus.CounterOpts{
 			Name: "csi_reclaimer_events_dropped_total",
 			Help: "Events that were reported and not recorded, by cause: QueueFull and ObjectLimit for too many, Refused and " +
 				"NoSuccess for errors of the API server.",
-		}, []string{"cause"}),
+		}, "cause", queueFull, objectLimit, refused, noSuccess),
 		ready:  make(chan struct{}, 1),
 		queued: newQueue(mostQueued),
-	}
-	for _, cause := range []string{queueFull, objectLimit, refused, noSuccess} {
-		s.dropped.WithLabelValues(cause)
 	}
 	return s, Register(cfg.Metrics, s.dropped)
 }

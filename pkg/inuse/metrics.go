@@ -12,22 +12,17 @@ type metrics struct {
 }
 
 func newMetrics(g *Guard) *metrics {
-	m := &metrics{
+	return &metrics{
 		guard: g,
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		writes: events.NewCounterBy(prometheus.CounterOpts{
 			Name: "csi_reclaimer_protection_writes_total", ConstLabels: g.labels(),
 			Help: "Finalizers that protect an object in use, added and removed.",
-		}, []string{"action"}),
+		}, "action", AddFinalizer.String(), RemoveFinalizer.String()),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_protection_reports_total", ConstLabels: g.labels(),
 			Help: "Events reported on objects, by reason.",
 		}, Reasons()),
 	}
-	// A rate over a counter that appears with its first event misses that event.
-	for _, a := range []Action{AddFinalizer, RemoveFinalizer} {
-		m.writes.WithLabelValues(a.String())
-	}
-	return m
 }
 
 func (g *Guard) labels() prometheus.Labels { return prometheus.Labels{"kind": g.name} }

@@ -227,3 +227,10 @@ func (t *tracker) state() ([]unaccounted, figures) {
 	})
 	return all, t.last
 }
+
+// failures returns the number of leak checks that failed.
+func (t *tracker) failures() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last.failed
+}

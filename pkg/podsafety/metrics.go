@@ -1,6 +1,8 @@
 package podsafety
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
@@ -13,7 +15,8 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
-	m := metrics{
+	evidence := slices.DeleteFunc(podsafety.Reasons(), func(r podsafety.Reason) bool { return !podsafety.Evidence(r) })
+	return metrics{
 		added: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_pod_safety_finalizers_added_total",
 			Help: "Pods that got the finalizer after they were created. The API server adds it to new pods where the " +
@@ -23,28 +26,19 @@ func newMetrics() metrics {
 			Name: "csi_reclaimer_pod_safety_volume_lock_errors_total",
 			Help: "Failures to read or write VolumeLocks. Until they stop, volumes can be attached to another node.",
 		}),
-		released: prometheus.NewCounterVec(prometheus.CounterOpts{
+		released: events.NewCounterBy(prometheus.CounterOpts{
 			Name: "csi_reclaimer_pod_safety_released_total",
 			Help: "Pods that were released, by the evidence that none of their processes run.",
-		}, []string{"evidence"}),
-		forceDeleted: prometheus.NewCounterVec(prometheus.CounterOpts{
+		}, "evidence", evidence...),
+		forceDeleted: events.NewCounterBy(prometheus.CounterOpts{
 			Name: "csi_reclaimer_pod_safety_force_deletions_total",
 			Help: "Pods that volume-guard deleted with a grace period of 0, by the reason.",
-		}, []string{"reason"}),
+		}, "reason", append(evidence, podsafety.ReasonOrphaned)...),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_pod_safety_reports_total",
 			Help: "Events reported on held pods, by reason. A reason that repeats counts once.",
 		}, podsafety.Reasons()),
 	}
-	// A counter that first appears with its first event would hide that event from rate().
-	for _, reason := range podsafety.Reasons() {
-		if podsafety.Evidence(reason) {
-			m.released.WithLabelValues(string(reason))
-			m.forceDeleted.WithLabelValues(string(reason))
-		}
-	}
-	m.forceDeleted.WithLabelValues(string(podsafety.ReasonOrphaned))
-	return m
 }
 
 func (c *Controller) register(to prometheus.Registerer) error {

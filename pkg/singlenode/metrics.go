@@ -17,7 +17,7 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
-	m := metrics{
+	return metrics{
 		gated: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "csi_reclaimer_pod_gate_seconds",
 			Help: "Time from the creation of a pod until volume-guard removed its scheduling gate. The API server records " +
@@ -28,22 +28,17 @@ func newMetrics() metrics {
 			Name: "csi_reclaimer_single_node_lists_total",
 			Help: "Lists of the pods of a namespace, before scheduling gates are removed. Pods that wait at once share them.",
 		}),
-		freed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		freed: events.NewCounterBy(prometheus.CounterOpts{
 			Name: "csi_reclaimer_claim_locks_freed_total",
 			Help: "Locks of claims that were freed, by reason.",
-		}, []string{"reason"}),
+		}, "reason", singlenode.ReasonHolderGone, singlenode.ReasonHolderReleased, singlenode.ReasonHolderCompleted,
+			singlenode.ReasonVolumeFenced, singlenode.ReasonLockDamaged),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_single_node_reports_total",
 			Help: "Events reported on pods with a scheduling gate, and on claims with a lock, by reason. A reason that " +
 				"repeats with the same details counts once.",
 		}, singlenode.Reasons()),
 	}
-	// A rate over a counter that appears with its first event misses that event.
-	for _, reason := range []singlenode.Reason{singlenode.ReasonHolderGone, singlenode.ReasonHolderReleased,
-		singlenode.ReasonHolderCompleted, singlenode.ReasonVolumeFenced, singlenode.ReasonLockDamaged} {
-		m.freed.WithLabelValues(string(reason))
-	}
-	return m
 }
 
 func (c *Controller) register(to prometheus.Registerer) error {
