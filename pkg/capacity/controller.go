@@ -82,9 +82,10 @@ func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg
 	c.Checker = permission.NewChecker(clients.Authorization, c.Permissions())
 	ours := kube.Selection{Namespace: cfg.Namespace, Labels: c.labels.AsSelector().String()}
 	storage := clients.Storage.RESTClient()
-	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, c.recordClass, classChanges{c})
-	objects := kube.NewCacheOf(ours, storage, "csistoragecapacities", &storagev1.CSIStorageCapacity{}, c.recordObject,
-		objectChanges{c})
+	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, kube.RecordSome(c.recordClass),
+		classChanges{c})
+	objects := kube.NewCacheOf(ours, storage, "csistoragecapacities", &storagev1.CSIStorageCapacity{},
+		kube.RecordSome(c.recordObject), objectChanges{c})
 	c.classes, c.objects = classes, objects
 	return c, errors.Join(c.start(classes, objects), c.register(cfg.Metrics))
 }

@@ -2,7 +2,6 @@ package capacity
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -31,25 +29,17 @@ type class struct {
 }
 
 // recordClass keeps only the classes of this driver in the cache.
-func (c *Controller) recordClass(object runtime.Object, _ bool) (class, bool, error) {
-	o, ok := object.(*storagev1.StorageClass)
-	if !ok {
-		return class{}, false, fmt.Errorf("watch StorageClasses: got a %T", object)
-	}
+func (c *Controller) recordClass(o *storagev1.StorageClass, _ bool) (class, bool) {
 	r := class{
 		name: o.Name, uid: o.UID, ours: o.Provisioner == c.driverName, parameters: o.Parameters,
 		immediate: o.VolumeBindingMode == nil || *o.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer,
 	}
-	return r, r.ours, nil
+	return r, r.ours
 }
 
-func (c *Controller) recordObject(object runtime.Object, _ bool) (Object, bool, error) {
-	o, ok := object.(*storagev1.CSIStorageCapacity)
-	if !ok {
-		return Object{}, false, fmt.Errorf("watch CSIStorageCapacities: got a %T", object)
-	}
+func (c *Controller) recordObject(o *storagev1.CSIStorageCapacity, _ bool) (Object, bool) {
 	r := objectOf(o, c.labels)
-	return r, r.Ours, nil
+	return r, r.Ours
 }
 
 // classChanges and objectChanges are event handlers of the watch caches.

@@ -1,12 +1,10 @@
 package intree
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -50,18 +48,14 @@ func (o *observer) follow(clients kube.Clients, watches *kube.Watches) {
 
 // recordPV keeps the PVs of in-tree volumes: provisioned PVs, their twins, and other PVs that may name the same
 // volumes.
-func recordPV(object runtime.Object, _ bool) (_ *intree.PV, keep bool, err error) {
-	api, ok := object.(*v1.PersistentVolume)
-	if !ok {
-		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
-	}
+var recordPV = kube.RecordSome(func(api *v1.PersistentVolume, _ bool) (_ *intree.PV, keep bool) {
 	if api.Spec.CSI != nil {
-		return &intree.PV{Name: api.Name, UID: api.UID, ResourceVersion: api.ResourceVersion}, false, nil
+		return &intree.PV{Name: api.Name, UID: api.UID, ResourceVersion: api.ResourceVersion}, false
 	}
 	pv := intree.Of(api)
 	pv.Intern()
-	return &pv, true, nil
-}
+	return &pv, true
+})
 
 // handler handles the watch events.
 type handler struct{ *observer }

@@ -210,14 +210,14 @@ func TestRecordPV(t *testing.T) {
 		if c.driver != "" {
 			o.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: c.driver, VolumeHandle: "vol-1"}
 		}
-		pv, keep, err := r.recordPV(o, c.known)
+		pv, keep, err := kube.RecordSome(r.recordPV)(o, c.known)
 		if err != nil || keep != c.keep {
 			t.Errorf("%s: kept %t, %v", name, keep, err)
 		} else if keep && (pv.Name != "pv" || pv.UID != "pv-uid" || pv.ResourceVersion != "10" || pv.Handle != c.handle) {
 			t.Errorf("%s: %+v", name, pv)
 		}
 	}
-	if _, keep, err := r.recordPV(&v1.Pod{}, true); keep || err == nil {
+	if _, keep, err := kube.RecordSome(r.recordPV)(&v1.Pod{}, true); keep || err == nil {
 		t.Errorf("what is no PV: kept %t, %v", keep, err)
 	}
 }

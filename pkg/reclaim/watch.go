@@ -1,13 +1,11 @@
 package reclaim
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
@@ -18,34 +16,22 @@ import (
 // watchCaches creates the caches without running them.
 func (r *Controller) watchCaches(clients kube.Clients) {
 	r.pvCache = kube.NewTypedCache(clients.Core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{},
-		r.recordPV, pvEvents{r})
+		kube.RecordSome(r.recordPV), pvEvents{r})
 	r.attachmentCache = kube.NewTypedCache(clients.Storage.VolumeAttachments(), "volumeattachments",
-		&storagev1.VolumeAttachment{}, recordAttachment, attachmentEvents{r})
+		&storagev1.VolumeAttachment{}, kube.RecordAll(attachedPV), attachmentEvents{r})
 }
 
 // recordPV caches the PVs that the driver owns or that name a volume of it, except PVs that are surely another node's.
-func (r *Controller) recordPV(object runtime.Object, known bool) (_ *volume.PV, keep bool, err error) {
-	api, ok := object.(*v1.PersistentVolume)
-	if !ok {
-		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
-	}
+func (r *Controller) recordPV(api *v1.PersistentVolume, known bool) (_ *volume.PV, keep bool) {
 	pv := volume.At(r.cfg.Node, api)
 	switch {
 	case pv.Reach != volume.ReachElsewhere && (pv.OwnedBy(r.driver) || pv.Driver == r.driver):
 		pv.Intern()
-		return &pv, true, nil
+		return &pv, true
 	case known:
-		return &volume.PV{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}, true, nil
+		return &volume.PV{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}, true
 	}
-	return nil, false, nil
-}
-
-func recordAttachment(object runtime.Object, _ bool) (pv string, keep bool, err error) {
-	api, ok := object.(*storagev1.VolumeAttachment)
-	if !ok {
-		return "", false, fmt.Errorf("watch VolumeAttachments: got a %T", object)
-	}
-	return attachedPV(api), true, nil
+	return nil, false
 }
 
 func (r *Controller) take(event func(*reclaim.Engine, time.Time) reclaim.Effects) reclaim.Effects {

@@ -6,7 +6,6 @@ package nodes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -70,8 +68,9 @@ func NewForClient(client kubernetes.Interface, driver string) *Lister {
 
 func of(clients kube.Clients, driver string) *Lister {
 	l := &Lister{driver: driver, clients: clients}
-	l.labels = kube.NewTypedCache(clients.Core.Nodes(), "nodes", &v1.Node{}, recordLabels, changes{l})
-	l.keys = kube.NewTypedCache(clients.Storage.CSINodes(), "csinodes", &storagev1.CSINode{}, l.recordKeys, changes{l})
+	l.labels = kube.NewTypedCache(clients.Core.Nodes(), "nodes", &v1.Node{}, kube.RecordAll(recordLabels), changes{l})
+	l.keys = kube.NewTypedCache(clients.Storage.CSINodes(), "csinodes", &storagev1.CSINode{},
+		kube.RecordSome(l.recordKeys), changes{l})
 	return l
 }
 
@@ -103,22 +102,14 @@ func (l *Lister) notify() {
 	}
 }
 
-func recordLabels(object runtime.Object, _ bool) (topology.Node, bool, error) {
-	node, ok := object.(*v1.Node)
-	if !ok {
-		return topology.Node{}, false, fmt.Errorf("watch nodes: got a %T", object)
-	}
-	return topology.Node{Name: node.Name, Labels: maps.Clone(node.Labels)}, true, nil
+func recordLabels(node *v1.Node) topology.Node {
+	return topology.Node{Name: node.Name, Labels: maps.Clone(node.Labels)}
 }
 
 // recordKeys keeps only the CSINodes on which the driver is registered.
-func (l *Lister) recordKeys(object runtime.Object, _ bool) (topology.Node, bool, error) {
-	csiNode, ok := object.(*storagev1.CSINode)
-	if !ok {
-		return topology.Node{}, false, fmt.Errorf("watch CSINodes: got a %T", object)
-	}
+func (l *Lister) recordKeys(csiNode *storagev1.CSINode, _ bool) (topology.Node, bool) {
 	n := topology.NodeOf(&v1.Node{}, csiNode, l.driver)
-	return topology.Node{Name: csiNode.Name, Registered: n.Registered, Keys: slices.Clone(n.Keys)}, n.Registered, nil
+	return topology.Node{Name: csiNode.Name, Registered: n.Registered, Keys: slices.Clone(n.Keys)}, n.Registered
 }
 
 // Watch keeps the nodes up to date until ctx ends.

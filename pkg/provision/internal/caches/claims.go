@@ -1,14 +1,12 @@
 package caches
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
@@ -139,22 +137,19 @@ func IsTerminatingSource(claim *v1.PersistentVolumeClaim) bool {
 
 // RecordClaim copies the kept fields of a claim, because the claims of a list share one allocation. known means that
 // the cache has the claim, and goes on to keep it.
-func RecordClaim(object runtime.Object, known bool) (_ *v1.PersistentVolumeClaim, keep bool, err error) {
-	claim, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok {
-		return nil, false, fmt.Errorf("watch claims: got a %T", object)
-	}
+var RecordClaim = kube.RecordSome(func(claim *v1.PersistentVolumeClaim, known bool) (_ *v1.PersistentVolumeClaim,
+	keep bool) {
 	switch {
 	case Whole(claim):
 	case known:
-		return partOf(claim), false, nil
+		return partOf(claim), false
 	default:
-		return identityOf(claim), false, nil
+		return identityOf(claim), false
 	}
 	own := *claim
 	own.ManagedFields = nil
-	return &own, true, nil
-}
+	return &own, true
+})
 
 // identityOf returns the fields that a Follower needs of a claim that the cache does not keep. The cache holds them for
 // all bound claims until its first list is complete: 50,000 with all fields for decisions would take 35 MiB more.

@@ -1,11 +1,9 @@
 package caches
 
 import (
-	"fmt"
 	"sync"
 
 	"k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -38,21 +36,17 @@ type keptPV struct {
 // NewPVs returns a cache of the driver's PVs, limited to node unless that is nil, which is not running yet.
 func NewPVs(core corev1.CoreV1Interface, driver string, node *volume.Node) *PVs {
 	v := &PVs{driver: driver, node: node, handles: map[string]int{}}
-	v.Cache = kube.NewTypedCache(core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{}, v.record,
-		pvChanges{v})
+	v.Cache = kube.NewTypedCache(core.PersistentVolumes(), "persistentvolumes", &v1.PersistentVolume{},
+		kube.RecordSome(v.record), pvChanges{v})
 	return v
 }
 
-func (v *PVs) record(object runtime.Object, _ bool) (_ keptPV, keep bool, err error) {
-	api, ok := object.(*v1.PersistentVolume)
-	if !ok {
-		return keptPV{}, false, fmt.Errorf("watch PVs: got a %T", object)
-	}
+func (v *PVs) record(api *v1.PersistentVolume, _ bool) (_ keptPV, keep bool) {
 	pv := volume.At(v.node, api)
 	if pv.Driver != v.driver || pv.Reach == volume.ReachElsewhere {
-		return keptPV{name: pv.Name}, false, nil
+		return keptPV{name: pv.Name}, false
 	}
-	return keptPV{name: pv.Name, handle: pv.Handle, claim: pv.Claim.UID, terminating: pv.Terminating}, true, nil
+	return keptPV{name: pv.Name, handle: pv.Handle, claim: pv.Claim.UID, terminating: pv.Terminating}, true
 }
 
 func (v *PVs) pv(kept keptPV) volume.PV {
