@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
@@ -93,10 +94,8 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 		klog.FromContext(ctx).Error(err,
 			"Nothing is provisioned, and no volume is deleted, until the Leases of the in-flight log may be written; retrying",
 			"after", takeOverInterval)
-		select {
-		case <-ctx.Done():
+		if !controller.Pause(ctx, clock.RealClock{}, takeOverInterval) {
 			return context.Cause(ctx)
-		case <-time.After(takeOverInterval):
 		}
 	}
 }
@@ -172,12 +171,7 @@ const strayInterval = 10 * time.Minute
 // driver to another namespace. It searches at the start, and again until a search finds none. The permission may come
 // later, as with a role that is applied after the program.
 func (l *inFlightLog) reportStrays(ctx context.Context) {
-	for l.findStrays(ctx) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(strayInterval):
-		}
+	for l.findStrays(ctx) && controller.Pause(ctx, clock.RealClock{}, strayInterval) {
 	}
 }
 

@@ -3,16 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	storagev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 )
 
@@ -32,10 +33,8 @@ func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, 
 			klog.FromContext(ctx).Info("Preflight: "+lacking, "retryInterval", app.RecheckInterval)
 			logged = true
 		}
-		select {
-		case <-ctx.Done():
+		if !controller.Pause(ctx, clock.RealClock{}, app.RecheckInterval) {
 			return ctx.Err()
-		case <-time.After(app.RecheckInterval):
 		}
 		if err := driver.Refresh(ctx); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -82,11 +83,9 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 			return own, fmt.Errorf("reclaim through PV %q: %w; it keeps its volume, and the same command continues", pv.Name,
 				ErrNotReleased)
 		case step == waitReleased:
-			select {
-			case <-ctx.Done():
+			if !controller.Pause(ctx, m.clock, lookEvery) {
 				return own, fmt.Errorf("wait for PV %q to be Released: %w; it keeps its volume, and the same command continues",
 					pv.Name, ctx.Err())
-			case <-m.clock.After(lookEvery):
 			}
 		case step == turnPolicy:
 			patch := kube.PolicyPatch{Name: own.Name, UID: own.UID, ResourceVersion: own.ResourceVersion,

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
+	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -176,11 +177,10 @@ func (a inlineAttachments) List(context.Context, metav1.ListOptions) (*storagev1
 // hurried is a clock whose waits end at once.
 type hurried struct{ *testclock.FakeClock }
 
-func (c hurried) After(d time.Duration) <-chan time.Time {
-	over := make(chan time.Time, 1)
+func (c hurried) NewTimer(d time.Duration) clock.Timer {
+	timer := c.FakeClock.NewTimer(d)
 	c.Step(d)
-	over <- c.Now()
-	return over
+	return timer
 }
 
 func (w *ward) mender() *Remediator {
@@ -384,9 +384,9 @@ type stirred struct {
 	during func()
 }
 
-func (c stirred) After(d time.Duration) <-chan time.Time {
+func (c stirred) NewTimer(d time.Duration) clock.Timer {
 	c.during()
-	return c.hurried.After(d)
+	return c.hurried.NewTimer(d)
 }
 
 func TestCarryWaitsForPVController(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -84,10 +85,8 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 			}
 			reported = true
 		}
-		select {
-		case <-ctx.Done():
+		if !controller.Pause(ctx, r.cfg.Clock, wait) {
 			return
-		case <-r.cfg.Clock.After(wait):
 		}
 	}
 }

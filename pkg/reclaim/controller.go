@@ -237,11 +237,8 @@ func (r *Controller) waitLog(ctx context.Context) (waited bool) {
 		if state, _ := r.cfg.InFlight.InFlight(""); state != volume.InFlightUnknown {
 			return waited
 		}
-		waited = true
-		select {
-		case <-ctx.Done():
+		if waited = true; !controller.Pause(ctx, r.cfg.Clock, logPoll) {
 			return false
-		case <-r.cfg.Clock.After(logPoll):
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
 
-// controller is a Controller whose work in progress takes as long as the test requires.
-type controller struct {
+// fake is a Controller whose work in progress takes as long as the test requires.
+type fake struct {
 	synced bool
 	fails  error
 	// inHand ends the work in progress after a stop.
@@ -27,13 +27,13 @@ type controller struct {
 	cutOff bool
 }
 
-func newController() *controller {
-	return &controller{synced: true, inHand: make(chan struct{}), stopped: make(chan struct{})}
+func newFake() *fake {
+	return &fake{synced: true, inHand: make(chan struct{}), stopped: make(chan struct{})}
 }
 
-func (*controller) Watch(ctx context.Context) { <-ctx.Done() }
+func (*fake) Watch(ctx context.Context) { <-ctx.Done() }
 
-func (c *controller) Run(ctx context.Context) error {
+func (c *fake) Run(ctx context.Context) error {
 	if c.fails != nil {
 		return c.fails
 	}
@@ -51,12 +51,12 @@ func (c *controller) Run(ctx context.Context) error {
 	return nil
 }
 
-func (c *controller) Stop()        { c.once.Do(func() { close(c.stopped) }) }
-func (c *controller) Synced() bool { return c.synced }
+func (c *fake) Stop()        { c.once.Do(func() { close(c.stopped) }) }
+func (c *fake) Synced() bool { return c.synced }
 
 func TestRunControllersGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quick, slow, starting := newController(), newController(), newController()
+		quick, slow, starting := newFake(), newFake(), newFake()
 		close(quick.inHand)
 		starting.synced = false
 		ctx, cancel := context.WithCancel(t.Context())
@@ -71,7 +71,7 @@ func TestRunControllersGrace(t *testing.T) {
 }
 
 func TestFailedControllerEndsOthers(t *testing.T) {
-	fails, other := newController(), newController()
+	fails, other := newFake(), newFake()
 	fails.fails = errors.New("broken")
 	if err := RunControllers(t.Context(), []Controller{other, fails}, time.Minute, nil); !errors.Is(err, fails.fails) {
 		t.Errorf("Run = %v, want %v", err, fails.fails)

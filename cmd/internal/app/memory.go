@@ -9,6 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 )
 
 // A sidecar runs beside every driver of a cluster and is idle most of the time, so its memory costs more than its CPU
@@ -97,12 +101,7 @@ const settling = 2 * time.Second
 
 // ReturnMemory returns memory to the system after the start, which needs more memory than the normal operation.
 func ReturnMemory(ctx context.Context, firstLists func(context.Context) error) {
-	if firstLists(ctx) != nil {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(settling):
+	if firstLists(ctx) == nil && controller.Pause(ctx, clock.RealClock{}, settling) {
 		debug.FreeOSMemory()
 	}
 }

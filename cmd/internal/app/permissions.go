@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
 
@@ -62,10 +64,8 @@ func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(m
 			}
 			before = missing
 		}
-		select {
-		case <-ctx.Done():
+		if !controller.Pause(ctx, clock.RealClock{}, RecheckInterval) {
 			return
-		case <-time.After(RecheckInterval):
 		}
 	}
 }

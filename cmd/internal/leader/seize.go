@@ -9,8 +9,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 )
 
@@ -38,10 +40,8 @@ func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx con
 		klog.FromContext(ctx).Info("Took the lease; waiting for its former holder to stop", "lease",
 			klog.KRef(e.cfg.Namespace, e.cfg.Name), "wait", wait)
 	}
-	select {
-	case <-ctx.Done():
+	if !controller.Pause(ctx, clock.RealClock{}, wait) {
 		return ctx.Err()
-	case <-time.After(wait):
 	}
 	err = e.Run(ctx, func(lease context.Context) error {
 		all, end := context.WithCancel(lease)

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 )
 
 // taking is the action of a take-over on a shard.
@@ -75,11 +77,7 @@ func (l *Log) TakeOver(ctx context.Context) error {
 		}
 		delay := backoff(failures, err, rand.Float64())
 		klog.FromContext(ctx).Info("Taking the in-flight log over failed; trying again", "after", delay, "err", err)
-		timer := l.cfg.Clock.NewTimer(delay)
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
+		if !controller.Pause(ctx, l.cfg.Clock, delay) {
 			return fmt.Errorf("take the in-flight log over: %w; last error: %w", context.Cause(ctx), err)
 		}
 	}
@@ -239,11 +237,7 @@ func (l *Log) AwaitIdle(ctx context.Context, idle time.Duration) error {
 		if now.Sub(since) >= idle {
 			return nil
 		}
-		timer := l.cfg.Clock.NewTimer(idle / 4)
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
+		if !controller.Pause(ctx, l.cfg.Clock, idle/4) {
 			return context.Cause(ctx)
 		}
 	}
