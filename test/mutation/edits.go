@@ -140,7 +140,7 @@ var edits = []edit{
 	{pkg: pvc, name: "pods with a node are not listed", at: []place{
 		{node: `"spec.nodeName!="`, instead: `"spec.nodeName="`}}},
 	{pkg: "pkg/inuse/pv", name: "a release counts PVs as unused", at: []place{
-		{node: "pv.Object = pv.AsDeleted()", instead: "pv.Object, pv.Phase = pv.AsDeleted(), PhaseFree"}}},
+		{node: "pv.Object = pv.AsDeleted()", instead: "pv.Object, pv.Free = pv.AsDeleted(), true"}}},
 	{pkg: "internal/kube", name: "only the first page of a list is read", at: []place{
 		{node: `next == ""`, instead: "true"}}},
 

@@ -17,7 +17,7 @@ func Decide(f Facts) inuse.Decision {
 	switch {
 	case settled:
 		return d
-	case f.PV.Phase == PhaseBound, f.PV.Phase == PhaseUnknown:
+	case !f.PV.Free:
 		return inuse.Rest(inuse.ReasonBound)
 	case !f.Duty.Acts():
 		return inuse.Later(inuse.ReasonLeftToBuiltIn)

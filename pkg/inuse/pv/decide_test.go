@@ -14,7 +14,7 @@ import (
 func going() Facts {
 	return Facts{
 		Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
-		PV:   PV{Object: inuse.Object{Name: "pv", UID: "u", Terminating: true, Protected: true}, Phase: PhaseFree},
+		PV:   PV{Object: inuse.Object{Name: "pv", UID: "u", Terminating: true, Protected: true}, Free: true},
 	}
 }
 
@@ -26,8 +26,7 @@ func TestDecide(t *testing.T) {
 		"no claim has it: it goes": {func(*Facts) {}, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
 		"nothing is known":         {func(s *Facts) { *s = Facts{} }, inuse.Rest(inuse.ReasonOff)},
 		"off":                      {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Rest(inuse.ReasonOff)},
-		"bound":                    {func(s *Facts) { s.PV.Phase = PhaseBound }, inuse.Rest(inuse.ReasonBound)},
-		"in an unknown phase":      {func(s *Facts) { s.PV.Phase = PhaseUnknown }, inuse.Rest(inuse.ReasonBound)},
+		"bound":                    {func(s *Facts) { s.PV.Free = false }, inuse.Rest(inuse.ReasonBound)},
 		"others may be at work":    {func(s *Facts) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
 		"no answer": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true },
 			inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
@@ -65,13 +64,13 @@ func TestRemovalInEveryState(t *testing.T) {
 					for _, s.PV.Terminating = range bools {
 						for _, s.PV.Protected = range bools {
 							for _, s.PV.Twin = range bools {
-								for s.PV.Phase = PhaseUnknown; s.PV.Phase <= PhaseFree; s.PV.Phase++ {
+								for _, s.PV.Free = range bools {
 									if Decide(s).Action != inuse.RemoveFinalizer {
 										continue
 									}
 									let++
 									if s.Duty.Mode != inuse.ModeFull || !s.Duty.Alone && !s.Duty.Unanswered || s.Duty.Removed ||
-										!s.PV.Terminating || !s.PV.Protected || s.PV.Phase != PhaseFree {
+										!s.PV.Terminating || !s.PV.Protected || !s.PV.Free {
 										t.Fatalf("released: %+v", s)
 									}
 								}
@@ -88,10 +87,9 @@ func TestRemovalInEveryState(t *testing.T) {
 }
 
 func TestPVOf(t *testing.T) {
-	for phase, want := range map[v1.PersistentVolumePhase]Phase{
-		"": PhaseFree, v1.VolumePending: PhaseFree, v1.VolumeAvailable: PhaseFree, v1.VolumeReleased: PhaseFree,
-		v1.VolumeFailed: PhaseFree,
-		v1.VolumeBound:  PhaseBound, "Sleeping": PhaseUnknown,
+	for phase, free := range map[v1.PersistentVolumePhase]bool{
+		"": true, v1.VolumePending: true, v1.VolumeAvailable: true, v1.VolumeReleased: true, v1.VolumeFailed: true,
+		v1.VolumeBound: false, "Sleeping": false,
 	} {
 		api := &v1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", ResourceVersion: "7", Finalizers: []string{"other", Finalizer},
@@ -99,7 +97,7 @@ func TestPVOf(t *testing.T) {
 			Status: v1.PersistentVolumeStatus{Phase: phase},
 		}
 		want := PV{Object: inuse.Object{Name: "pv", UID: "u", ResourceVersion: "7", Terminating: true, Protected: true},
-			Phase: want, Twin: true}
+			Free: free, Twin: true}
 		if got := PVOf(api); got != want {
 			t.Errorf("phase %q: %+v, want %+v", phase, got, want)
 		}

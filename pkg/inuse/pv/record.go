@@ -1,6 +1,8 @@
 package pv
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -14,22 +16,14 @@ const (
 	twinLabel = "csi-reclaimer.io/twin-of"
 )
 
-// Phase indicates whether a claim has the PV; its zero value is a phase that this package does not know, in which the
-// PV is kept.
-type Phase uint8
-
-// Phases of core/v1, as far as this package distinguishes them.
-const (
-	PhaseUnknown Phase = iota
-	PhaseBound
-	// PhaseFree is every known phase but Bound, and also no phase yet.
-	PhaseFree
-)
+// free has the phases in which no claim has the PV. A PV is kept in a phase that this package does not know.
+var free = []v1.PersistentVolumePhase{"", v1.VolumePending, v1.VolumeAvailable, v1.VolumeReleased, v1.VolumeFailed}
 
 // PV holds the recorded fields of a PersistentVolume.
 type PV struct {
 	inuse.Object
-	Phase Phase
+	// Free is true if no claim has the PV.
+	Free bool
 	// Twin is true if the PV is a second name of another PV's volume.
 	Twin bool
 }
@@ -37,17 +31,7 @@ type PV struct {
 // PVOf returns the needed fields of a PersistentVolume, without keeping a reference to it.
 func PVOf(o *v1.PersistentVolume) PV {
 	_, twin := o.Labels[twinLabel]
-	return PV{Object: inuse.ObjectOf(o, Finalizer), Phase: phaseOf(o.Status.Phase), Twin: twin}
-}
-
-func phaseOf(p v1.PersistentVolumePhase) Phase {
-	switch p {
-	case v1.VolumeBound:
-		return PhaseBound
-	case "", v1.VolumePending, v1.VolumeAvailable, v1.VolumeReleased, v1.VolumeFailed:
-		return PhaseFree
-	}
-	return PhaseUnknown
+	return PV{Object: inuse.ObjectOf(o, Finalizer), Free: slices.Contains(free, o.Status.Phase), Twin: twin}
 }
 
 // record keeps the PVs that may need a write, so other PVs take no memory.
