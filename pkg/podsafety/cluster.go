@@ -240,11 +240,7 @@ type lockServer struct {
 }
 
 func newLockClient(config *rest.Config) (lockClient, error) {
-	own := rest.CopyConfig(config)
-	if own.QPS == 0 {
-		own.QPS = -1
-	}
-	client, err := dynamic.NewForConfig(own)
+	client, err := dynamic.NewForConfig(kube.Unlimited(config))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for %s.%s: %w", lockResource, lockGroup, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -40,11 +41,7 @@ type Reader struct {
 
 // New returns a reader for the cluster of config, which is copied. A QPS of 0 means no limit on the client's side.
 func New(config *rest.Config) (*Reader, error) {
-	c := rest.CopyConfig(config)
-	if c.QPS == 0 {
-		c.QPS = -1
-	}
-	client, err := dynamic.NewForConfig(c)
+	client, err := dynamic.NewForConfig(kube.Unlimited(config))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for %s/%s: %w", Group, version, err)
 	}

@@ -41,12 +41,9 @@ type Reader struct {
 
 // New returns a reader for the cluster of config, which is copied. A QPS of 0 means no limit on the client's side.
 func New(config *rest.Config) (*Reader, error) {
-	c := rest.CopyConfig(config)
+	c := kube.Unlimited(config)
 	// Custom resources are not available as protobuf, which the other clients request: the API server would answer 406.
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	if c.QPS == 0 {
-		c.QPS = -1
-	}
 	client, err := snapshotclient.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("create a client for %s/v1: %w", snapshotv1.GroupName, err)

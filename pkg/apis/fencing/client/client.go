@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -42,10 +43,7 @@ func New(config *rest.Config) (*Client, error) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("create a client for NodeFences: %w", err)
 	}
-	config = rest.CopyConfig(config)
-	if config.QPS == 0 {
-		config.QPS = -1
-	}
+	config = kube.Unlimited(config)
 	config.APIPath, config.GroupVersion = "/apis", &v1alpha1.GroupVersion
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
