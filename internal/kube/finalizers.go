@@ -163,42 +163,43 @@ func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p Po
 	return pv, nil
 }
 
-// DeletePV asks the API server to delete the PV with that UID, and with that resourceVersion unless version is empty.
-// It returns ErrGone if no PV has the name any more, and ErrChanged if the PV of that name does not match the
-// preconditions.
-func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID,
-	version string) error {
-	return remove(ctx, pvs, "delete PV %q: %w", name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
+// Deleter is the typed client of one kind of object, such as corev1.PodInterface.
+type Deleter interface {
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}
+
+// Delete asks the API server to delete the object with that UID, and with that resourceVersion unless version is empty.
+// word is the kind in errors. It returns ErrGone if no object has the name any more, and ErrChanged if the object of
+// that name does not match the preconditions.
+func Delete(ctx context.Context, word string, objects Deleter, name string, uid types.UID, version string) error {
+	return remove(ctx, objects, "delete "+word+" %q: %w", name, uid, version, metav1.DeleteOptions{})
 }
 
 // DeleteClaim asks the API server to delete the claim with that UID and resourceVersion. Its errors are the same as for
-// DeletePV.
+// Delete.
 func DeleteClaim(ctx context.Context, claims corev1.PersistentVolumeClaimInterface, name string, uid types.UID,
 	version string) error {
-	if uid == "" || version == "" {
-		return fmt.Errorf("delete claim %q: want a UID and a resourceVersion", name)
+	if version == "" {
+		return fmt.Errorf("delete claim %q: want a resourceVersion", name)
 	}
-	return remove(ctx, claims, "delete claim %q: %w", name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
+	return Delete(ctx, "claim", claims, name, uid, version)
 }
 
-// remove deletes an object. An error has the form of failed, with the object's name and the meaning of the error.
-func remove(ctx context.Context, objects interface {
-	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
-}, failed, name string, options metav1.DeleteOptions) error {
+// remove is Delete with more options. An error has the form of failed, with the object's name and the meaning of the
+// error.
+func remove(ctx context.Context, objects Deleter, failed, name string, uid types.UID, version string,
+	options metav1.DeleteOptions) error {
+	if uid == "" {
+		return fmt.Errorf(failed, name, errors.New("want a UID"))
+	}
+	options.Preconditions = metav1.NewUIDPreconditions(string(uid))
+	if version != "" {
+		options.Preconditions.ResourceVersion = &version
+	}
 	if err := objects.Delete(ctx, name, options); err != nil {
 		return fmt.Errorf(failed, name, meaningOfDeletion(err, name))
 	}
 	return nil
-}
-
-// exactly returns the preconditions for the deletion of an object with that UID, and with that resourceVersion unless
-// version is empty.
-func exactly(uid types.UID, version string) *metav1.Preconditions {
-	as := metav1.NewUIDPreconditions(string(uid))
-	if version != "" {
-		as.ResourceVersion = &version
-	}
-	return as
 }
 
 // concerns reports whether an API error names the field among its causes.

@@ -144,13 +144,13 @@ func deleteClaim(uid types.UID, version string) func(context.Context, corev1.Cor
 
 func deletePod(uid types.UID) func(context.Context, corev1.CoreV1Interface) error {
 	return func(ctx context.Context, c corev1.CoreV1Interface) error {
-		return DeletePod(ctx, c.Pods("ns"), "a", uid)
+		return Delete(ctx, "pod", c.Pods("ns"), "a", uid, "")
 	}
 }
 
 func deletePV(version string) func(context.Context, corev1.CoreV1Interface) error {
 	return func(ctx context.Context, c corev1.CoreV1Interface) error {
-		return DeletePV(ctx, c.PersistentVolumes(), "a", "u", version)
+		return Delete(ctx, "PV", c.PersistentVolumes(), "a", "u", version)
 	}
 }
 

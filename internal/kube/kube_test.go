@@ -152,23 +152,23 @@ func TestPatchFinalizers(t *testing.T) {
 	}
 }
 
-func TestDeletePV(t *testing.T) {
+func TestDelete(t *testing.T) {
 	pvs := clients.Core.PersistentVolumes()
 	pv := newPV(t, ours)
-	if err := DeletePV(t.Context(), pvs, pv.Name, "another", ""); !errors.Is(err, ErrChanged) {
-		t.Errorf("DeletePV with another UID = %v, want ErrChanged", err)
+	if err := Delete(t.Context(), "PV", pvs, pv.Name, "another", ""); !errors.Is(err, ErrChanged) {
+		t.Errorf("Delete with another UID = %v, want ErrChanged", err)
 	}
-	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID, "1"); !errors.Is(err, ErrChanged) {
-		t.Errorf("DeletePV with another resourceVersion = %v, want ErrChanged", err)
+	if err := Delete(t.Context(), "PV", pvs, pv.Name, pv.UID, "1"); !errors.Is(err, ErrChanged) {
+		t.Errorf("Delete with another resourceVersion = %v, want ErrChanged", err)
 	}
-	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID, pv.ResourceVersion); err != nil {
+	if err := Delete(t.Context(), "PV", pvs, pv.Name, pv.UID, pv.ResourceVersion); err != nil {
 		t.Error(err)
 	}
-	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID, ""); err != nil {
-		t.Errorf("DeletePV of one that is terminating = %v", err)
+	if err := Delete(t.Context(), "PV", pvs, pv.Name, pv.UID, ""); err != nil {
+		t.Errorf("Delete of one that is terminating = %v", err)
 	}
-	if err := DeletePV(t.Context(), pvs, "no-such-pv", pv.UID, ""); !errors.Is(err, ErrGone) {
-		t.Errorf("DeletePV of none = %v, want ErrGone", err)
+	if err := Delete(t.Context(), "PV", pvs, "no-such-pv", pv.UID, ""); !errors.Is(err, ErrGone) {
+		t.Errorf("Delete of none = %v, want ErrGone", err)
 	}
 }
 

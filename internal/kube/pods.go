@@ -14,20 +14,11 @@ import (
 
 // ForceDeletePod asks the API server to delete the pod with that UID, and with that resourceVersion unless version is
 // empty, with a grace period of 0. A pod without finalizers is then gone at once, even if its processes run. Its errors
-// are the same as for DeletePV.
+// are the same as for Delete.
 func ForceDeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID, version string) error {
 	now := int64(0)
-	return remove(ctx, pods, "delete pod %q with a grace period of 0: %w", name,
-		metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: exactly(uid, version)})
-}
-
-// DeletePod asks the API server to delete the pod with that UID, with the grace period of the pod. Its errors are the
-// same as for DeletePV.
-func DeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID) error {
-	if uid == "" {
-		return fmt.Errorf("delete pod %q: want a UID", name)
-	}
-	return remove(ctx, pods, "delete pod %q: %w", name, metav1.DeleteOptions{Preconditions: exactly(uid, "")})
+	return remove(ctx, pods, "delete pod %q with a grace period of 0: %w", name, uid, version,
+		metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
 // ConditionPatch is a write of one condition of a pod that leaves all others unchanged.

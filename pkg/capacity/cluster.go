@@ -45,11 +45,7 @@ func (a apiServer) patch(ctx context.Context, name string, body []byte) (*storag
 }
 
 func (a apiServer) remove(ctx context.Context, o Object) error {
-	only := metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}
-	if err := a.objects.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &only}); err != nil {
-		return fmt.Errorf("delete CSIStorageCapacity %q: %w", o.Name, kube.Meaning(err, o.Name))
-	}
-	return nil
+	return kube.Delete(ctx, "CSIStorageCapacity", a.objects, o.Name, o.UID, o.ResourceVersion)
 }
 
 func (a apiServer) owner(ctx context.Context, by OwnedBy) (metav1.OwnerReference, error) {

@@ -208,12 +208,7 @@ func (a apiServer) setFinalizer(ctx context.Context, ask fencing.Ask, has bool) 
 func (a apiServer) deleteFence(ctx context.Context, ask fencing.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	as := metav1.NewUIDPreconditions(string(ask.UID))
-	as.ResourceVersion = &ask.ResourceVersion
-	if err := a.clients.own.Fences.Delete(ctx, ask.Node, metav1.DeleteOptions{Preconditions: as}); err != nil {
-		return fmt.Errorf("delete NodeFence %q: %w", ask.Node, kube.Meaning(err, ask.Node))
-	}
-	return nil
+	return kube.Delete(ctx, "NodeFence", a.clients.own.Fences, ask.Node, ask.UID, ask.ResourceVersion)
 }
 
 // writeStatus replaces the status, since the API server ignores the other fields of this object.

@@ -129,5 +129,5 @@ func (a apiServer) setPolicy(ctx context.Context, pv intree.PV,
 }
 
 func (a apiServer) deletePV(ctx context.Context, pv intree.PV) error {
-	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, pv.ResourceVersion)
+	return kube.Delete(ctx, "PV", a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, pv.ResourceVersion)
 }

@@ -247,5 +247,5 @@ func (a apiServer) writeBrake(
 func (a apiServer) deletePV(ctx context.Context, pv volume.PV) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, "")
+	return kube.Delete(ctx, "PV", a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, "")
 }

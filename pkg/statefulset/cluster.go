@@ -87,7 +87,7 @@ func (a apiServer) deleteClaim(ctx context.Context, ask statefulset.Ask) error {
 }
 
 func (a apiServer) deletePod(ctx context.Context, ask statefulset.Ask) error {
-	return kube.DeletePod(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID)
+	return kube.Delete(ctx, "pod", a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID, "")
 }
 
 func (a apiServer) patchWoken(ctx context.Context, s statefulset.Set, value *string) error {

@@ -122,7 +122,6 @@ var scopes = []scope{
 	{folder: "pkg/capacity", files: "observe.go",
 		funcs: "*.objectsAt *.classAt *.observe *.answered *.asking *.wrote *.deleting", statements: true},
 	{folder: "pkg/capacity", files: "execute.go", funcs: "*.remove *.wrote", statements: true},
-	{folder: "pkg/capacity", files: "cluster.go", funcs: "*.remove"},
 
 	{folder: "pkg/admission", files: "rule.go"},
 	{folder: "pkg/admission", files: "handler.go review.go probe.go"},
