@@ -13,7 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // Kind is an API kind. Word is its name in errors.
@@ -55,6 +57,23 @@ func Read[O any](ctx context.Context, timeout time.Duration, of Kind, namespace,
 	get func(context.Context, string, metav1.GetOptions) (*O, error)) (*O, error) {
 	o, _, err := Get(ctx, timeout, of, namespace, name, get, func(o *O) *O { return o })
 	return o, err
+}
+
+// WithoutLog returns a context for calls whose bodies client-go must not log, as it does from level 8 on. The level
+// of a program that embeds a controller is its own.
+func WithoutLog(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
+// ReadSecret is Get for the values of a Secret, which are not logged.
+func ReadSecret(ctx context.Context, timeout time.Duration, client corev1.SecretsGetter, namespace,
+	name string) (values map[string]string, found bool, err error) {
+	return Get(WithoutLog(ctx), timeout, Kind{v1.Resource("secrets"), "Secret"}, namespace, name,
+		client.Secrets(namespace).Get, func(o *v1.Secret) map[string]string {
+			values := make(map[string]string, len(o.Data))
+			for key, value := range o.Data {
+				values[key] = string(value)
+			}
+			return values
+		})
 }
 
 // Absent reports whether an error is the API server's answer that it has no object of that resource and name.

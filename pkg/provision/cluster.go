@@ -115,18 +115,11 @@ func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.P
 }
 
 func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error) {
-	secret, err := a.core.Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case kube.Absent(err, v1.Resource("secrets"), ref.Name):
-		return nil, fmt.Errorf("%w: %s/%s", errSecretGone, ref.Namespace, ref.Name)
-	case err != nil:
-		return nil, fmt.Errorf("read Secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	values, found, err := kube.ReadSecret(ctx, apiTimeout, a.core, ref.Namespace, ref.Name)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: %s/%s", errSecretGone, ref.Namespace, ref.Name)
 	}
-	values := make(map[string]string, len(secret.Data))
-	for key, value := range secret.Data {
-		values[key] = string(value)
-	}
-	return values, nil
+	return values, err
 }
 
 // createPV creates a PersistentVolume or, if the name is taken, returns the existing PV and sets exists.

@@ -53,11 +53,7 @@ type cluster interface {
 	writeBrake(ctx context.Context, lease types.NamespacedName, why string) (uid types.UID, err error)
 }
 
-// The kinds that no other controller reads.
-var (
-	secretKind = kube.Kind{Resource: v1.Resource("secrets"), Word: "Secret"}
-	leaseKind  = kube.Kind{Resource: coordinationv1.Resource("leases"), Word: "Lease"}
-)
+var leaseKind = kube.Kind{Resource: coordinationv1.Resource("leases"), Word: "Lease"}
 
 // apiServer implements cluster with real clients.
 type apiServer struct {
@@ -90,15 +86,7 @@ func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (pvclaim.R
 
 func (a apiServer) readSecret(ctx context.Context, ref volume.SecretRef) (map[string]string, bool, error) {
 	klog.FromContext(ctx).V(4).Info("Reading a Secret", "secret", klog.KRef(ref.Namespace, ref.Name))
-	// No logger for client-go, which logs bodies from level 8 on; a program that embeds this package may set that level.
-	return kube.Get(klog.NewContext(ctx, klog.Logger{}), a.timeout, secretKind, ref.Namespace, ref.Name,
-		a.clients.Core.Secrets(ref.Namespace).Get, func(o *v1.Secret) map[string]string {
-			data := make(map[string]string, len(o.Data))
-			for key, value := range o.Data {
-				data[key] = string(value)
-			}
-			return data
-		})
+	return kube.ReadSecret(ctx, a.timeout, a.clients.Core, ref.Namespace, ref.Name)
 }
 
 // attachedPV returns the name of the PV that a VolumeAttachment names, empty for none. The cache keeps nothing else.

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -65,7 +64,7 @@ func (a apiServer) read(ctx context.Context) (clusterState, error) {
 			}
 		}
 	}
-	secret, err := a.clients.Core.Secrets(a.cfg.Namespace).Get(withoutLog(ctx), a.cfg.Secret, metav1.GetOptions{})
+	secret, err := a.clients.Core.Secrets(a.cfg.Namespace).Get(kube.WithoutLog(ctx), a.cfg.Secret, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return seen, nil
@@ -75,9 +74,6 @@ func (a apiServer) read(ctx context.Context) (clusterState, error) {
 	seen.secret, seen.version = secret.Data, secret.ResourceVersion
 	return seen, nil
 }
-
-// withoutLog is for calls whose bodies client-go must not log, as it does from level 8 on.
-func withoutLog(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
 func (a apiServer) mutating(ctx context.Context, name string) (webhookConfig, error) {
 	o, err := a.clients.Admission.MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
@@ -104,7 +100,7 @@ func (a apiServer) validating(ctx context.Context, name string) (webhookConfig, 
 }
 
 func (a apiServer) writeSecret(ctx context.Context, data map[string][]byte, version string) error {
-	ctx, cancel := context.WithTimeout(withoutLog(ctx), callTimeout)
+	ctx, cancel := context.WithTimeout(kube.WithoutLog(ctx), callTimeout)
 	defer cancel()
 	secrets := a.clients.Core.Secrets(a.cfg.Namespace)
 	what := fmt.Sprintf("write Secret %s/%s", a.cfg.Namespace, a.cfg.Secret)
