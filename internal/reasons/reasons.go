@@ -85,8 +85,7 @@ func Because[R ~string](reason R, err error) error {
 
 // Of returns the reason that the outermost Because of that type in err's chain attached, or otherwise if err has none.
 func Of[R ~string](err error, otherwise R) R {
-	var e *reasonError[R]
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*reasonError[R]](err); ok {
 		return e.reason
 	}
 	return otherwise

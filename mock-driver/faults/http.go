@@ -63,7 +63,7 @@ func (e *Engine) writeStatus(w http.ResponseWriter) {
 
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusBadRequest
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		code = http.StatusRequestEntityTooLarge
 	}
 	http.Error(w, err.Error(), code)

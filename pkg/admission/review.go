@@ -34,9 +34,9 @@ func review(by reviewFunc) http.Handler {
 			return
 		}
 		answer, err := answerTo(r.Context(), http.MaxBytesReader(w, r.Body, maxBody), by)
-		var tooLong *http.MaxBytesError
+		_, tooLong := errors.AsType[*http.MaxBytesError](err)
 		switch {
-		case errors.As(err, &tooLong):
+		case tooLong:
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		case errors.Is(err, errMalformed):
 			http.Error(w, err.Error(), http.StatusBadRequest)

@@ -70,8 +70,7 @@ func Of(err error) Class {
 	if err == nil {
 		return Done
 	}
-	var m *marked
-	if errors.As(err, &m) && m.class != Done {
+	if m, ok := errors.AsType[*marked](err); ok && m.class != Done {
 		return m.class
 	}
 	return Uncertain

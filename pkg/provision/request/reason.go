@@ -134,8 +134,7 @@ func (e *Error) Remediation() Remediation { return e.Reason.Remediation() }
 
 // ReasonOf returns the reason of an error, and an empty one for nil and for errors of other packages.
 func ReasonOf(err error) Reason {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
 	}
 	return ""
