@@ -4,6 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Object is the subject of a report.
@@ -40,13 +42,14 @@ func Pod(namespace, name string, uid types.UID, resourceVersion string) Object {
 		UID: uid, ResourceVersion: resourceVersion}}
 }
 
-// PV returns the Object of a PersistentVolume and its claim, which is the zero value for none.
-func PV(name string, uid types.UID, resourceVersion string, claim v1.ObjectReference) Object {
-	return Object{
-		ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: name, UID: uid,
-			ResourceVersion: resourceVersion},
-		Claim: claim,
+// PV returns the Object of a PersistentVolume and its claim, if it has one.
+func PV(name string, uid types.UID, resourceVersion string, claim volume.ClaimRef) Object {
+	o := Object{ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: name, UID: uid,
+		ResourceVersion: resourceVersion}}
+	if claim.Name != "" {
+		o.Claim = Claim(claim.Namespace, claim.Name, claim.UID)
 	}
+	return o
 }
 
 // Set returns a reference to a StatefulSet.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
@@ -64,7 +65,7 @@ var errNoAnswer = errors.New("no answer")
 func TestOneEventPerChangeOfReason(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
-	pv := PV("pv-1", "u1", "7", Claim("ns", "data", "c1"))
+	pv := PV("pv-1", "u1", "7", volume.ClaimRef{Namespace: "ns", Name: "data", UID: "c1"})
 	report := func(reason word, detail string) { r.Report(t.Context(), pv, reason, detail) }
 
 	report("InUse", "By pod a.")
@@ -167,8 +168,8 @@ func TestRepeatedReasonIsLoggedOnce(t *testing.T) {
 			t.Errorf("%v reports, %d Events", n, len(s.events))
 		}
 		written.Reset()
-		r.ReportFailure(ctx, PV("pv", "u", "", v1.ObjectReference{}), "Lost", errNoAnswer, true)
-		r.ReportFailure(ctx, PV("pv", "u", "", v1.ObjectReference{}), "Lost", errors.New("no route"), true)
+		r.ReportFailure(ctx, PV("pv", "u", "", volume.ClaimRef{}), "Lost", errNoAnswer, true)
+		r.ReportFailure(ctx, PV("pv", "u", "", volume.ClaimRef{}), "Lost", errors.New("no route"), true)
 		if lines := strings.Count(written.String(), "It is lost."); lines != 2 {
 			t.Errorf("-v=%d: %d lines of failures, want each", level, lines)
 		}
@@ -178,19 +179,19 @@ func TestRepeatedReasonIsLoggedOnce(t *testing.T) {
 func TestReportAside(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
-	pv := PV("pv-1", "u1", "7", Claim("ns", "data", "c1"))
+	pv := PV("pv-1", "u1", "7", volume.ClaimRef{Namespace: "ns", Name: "data", UID: "c1"})
 	r.ReportAside(t.Context(), pv, "Lost", "")
 	r.Report(t.Context(), pv, "AtRest", "")
 	r.ReportAside(t.Context(), pv, "Lost", "")
 	s.want(t, "PersistentVolume/pv-1 Warning Lost It is lost.", "PersistentVolumeClaim/data Warning Lost It is lost.")
-	r.Event(t.Context(), PV("pv-2", "u2", "", v1.ObjectReference{}), "Lost", "")
+	r.Event(t.Context(), PV("pv-2", "u2", "", volume.ClaimRef{}), "Lost", "")
 	s.want(t, "PersistentVolume/pv-2 Warning Lost It is lost.")
 }
 
 func TestNoReportsWithoutLeadership(t *testing.T) {
 	s, leads := &seen{}, false
 	r := NewRecorder(Config[word]{Events: s, Leads: func() bool { return leads }})
-	pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
+	pv := PV("pv-1", "u1", "7", volume.ClaimRef{})
 	r.Report(t.Context(), pv, "InUse", "")
 	r.ReportAside(t.Context(), pv, "Lost", "")
 	r.ReportFailure(t.Context(), pv, "Lost", errNoAnswer, true)
@@ -210,7 +211,7 @@ func TestNoReportsWithoutLeadership(t *testing.T) {
 func TestMessageFitsIntoEvent(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
-	pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
+	pv := PV("pv-1", "u1", "7", volume.ClaimRef{})
 	r.Report(t.Context(), pv, "InUse", strings.Repeat("x", 2*MaxMessage))
 	r.ReportFailure(t.Context(), pv, "Lost", errors.New(strings.Repeat("x", 2*MaxMessage)), true)
 	r.ReportFailure(t.Context(), pv, "Waits", errors.New(strings.Repeat("x", 2*MaxMessage)), true)
@@ -227,7 +228,7 @@ func TestMessageFitsIntoEvent(t *testing.T) {
 func TestDetailFirst(t *testing.T) {
 	s := &seen{}
 	r := NewRecorder(Config[word]{Events: s})
-	pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
+	pv := PV("pv-1", "u1", "7", volume.ClaimRef{})
 	r.Report(t.Context(), pv, "Waits", "no room")
 	r.Report(t.Context(), pv, "InUse", "")
 	r.Report(t.Context(), pv, "Waits", "")
@@ -249,11 +250,11 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for uid, reason := range map[types.UID]word{"u1": "Quiet", "u2": "InUse", "u3": "AtRest"} {
-		r.Report(t.Context(), PV(string(uid), uid, "", v1.ObjectReference{}), reason, "")
+		r.Report(t.Context(), PV(string(uid), uid, "", volume.ClaimRef{}), reason, "")
 	}
 	// Another object waits for the same reason in turn.
 	clk.SetTime(clk.Now().Add(time.Minute))
-	r.Count(PV("u4", "u4", "", v1.ObjectReference{}), "InUse")
+	r.Count(PV("u4", "u4", "", volume.ClaimRef{}), "InUse")
 	r.Forget("u2")
 	clk.SetTime(clk.Now().Add(time.Second))
 	slices.Sort(observed)
@@ -314,7 +315,7 @@ func TestReportEnd(t *testing.T) {
 	} {
 		s := &seen{}
 		r := NewRecorder(Config[word]{Events: s})
-		pv := PV("pv-1", "u1", "7", v1.ObjectReference{})
+		pv := PV("pv-1", "u1", "7", volume.ClaimRef{})
 		r.Report(t.Context(), pv, "InUse", "By a.")
 		r.ReportEnd(t.Context(), pv, ended{c.end, c.reason}, "By b.", c.err, c.each)
 		want := []string{on + "Normal InUse It is in use. By a."}

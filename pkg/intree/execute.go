@@ -61,11 +61,7 @@ func (c *Controller) wrote(ctx context.Context, _ *intree.Session, ask intree.As
 
 // object returns the subject of a report on a PV.
 func object(pv intree.PV) events.Object {
-	var claim v1.ObjectReference
-	if pv.Claimed() {
-		claim = events.Claim(pv.Claim.Namespace, pv.Claim.Name, pv.Claim.UID)
-	}
-	return events.PV(pv.Name, pv.UID, pv.ResourceVersion, claim)
+	return events.PV(pv.Name, pv.UID, pv.ResourceVersion, pv.Claim)
 }
 
 // detail returns information about a PV that a reason's sentence does not give.

@@ -168,12 +168,7 @@ func (r *Controller) detail(f reclaim.Facts, reason Reason) string {
 
 // object returns the PV as Events refer to it.
 func object(pv volume.PV) events.Object {
-	o := events.PV(pv.Name, pv.UID, pv.ResourceVersion, events.Claim("", "", ""))
-	o.Claim.Kind = ""
-	if pv.Claim.Name != "" {
-		o.Claim = events.Claim(pv.Claim.Namespace, pv.Claim.Name, pv.Claim.UID)
-	}
-	return o
+	return events.PV(pv.Name, pv.UID, pv.ResourceVersion, pv.Claim)
 }
 
 // protect adds our finalizer to one PV, if that is still the decision once the pace allows it.
