@@ -7,10 +7,10 @@ import (
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -50,7 +50,7 @@ func recordClass(class *storagev1.StorageClass) *storagev1.StorageClass {
 
 // classOf returns the claim's StorageClass, nil if it does not exist.
 func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClass {
-	class, _ := w.classes.Get(util.GetPersistentVolumeClaimClass(claim))
+	class, _ := w.classes.Get(objects.ClaimClass(claim))
 	return class
 }
 

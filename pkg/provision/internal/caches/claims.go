@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -113,7 +113,7 @@ func classOf(claim *v1.PersistentVolumeClaim) string {
 	if claim.Spec.VolumeName != "" {
 		return ""
 	}
-	return util.GetPersistentVolumeClaimClass(claim)
+	return objects.ClaimClass(claim)
 }
 
 // sourceOf returns the group of a claim in bySource, empty for none.
