@@ -340,13 +340,6 @@ func (c *Cache[R]) Reached(version string) bool {
 	return err == nil && order >= 0
 }
 
-// Newer reports whether version is later than the other resourceVersion of the same object. Versions that cannot be
-// compared count as newer, so that no decision relies on an old read.
-func Newer(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err != nil || order > 0
-}
-
 // set stores the current state of an object. created reports the event of its creation.
 func (c *Cache[R]) set(now *entry[R], created bool) {
 	c.mu.Lock()

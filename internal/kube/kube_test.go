@@ -299,14 +299,3 @@ func TestCache(t *testing.T) {
 		t.Error("still shows a PV that is gone")
 	}
 }
-
-func TestNewer(t *testing.T) {
-	for versions, want := range map[[2]string]bool{
-		{"11", "10"}: true, {"10", "10"}: false, {"9", "10"}: false,
-		{"", "10"}: true, {"10", ""}: true, {"x", "10"}: true,
-	} {
-		if got := Newer(versions[0], versions[1]); got != want {
-			t.Errorf("Newer(%q, %q) = %v", versions[0], versions[1], got)
-		}
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
@@ -194,7 +195,7 @@ func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 	}
 	// A live read counts until the cache shows a newer state. A claim that is gone has no version, which counts as newer.
 	live := w.facts.Claim
-	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || kube.Newer(c.ResourceVersion, live.ResourceVersion) {
+	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || session.Newer(c.ResourceVersion, live.ResourceVersion) {
 		w.facts.Claim = c
 	}
 	w.facts.Claim.Renamed = k.UID != "" && w.nameOf(k.UID) != w.name // a live read of the claim does not show that

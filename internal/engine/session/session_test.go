@@ -37,7 +37,7 @@ func TestNewerResourceVersion(t *testing.T) {
 		want          bool
 	}{
 		"later": {"10", "9", true}, "earlier": {"9", "10", false}, "the same": {"9", "9", false},
-		"no number": {"x", "9", true},
+		"no number": {"x", "9", true}, "none": {"", "10", true}, "than none": {"10", "", true},
 	} {
 		if got := Newer(c.version, c.than); got != c.want {
 			t.Errorf("%s: newer: %t", name, got)

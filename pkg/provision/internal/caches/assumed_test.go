@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -64,7 +64,7 @@ func TestAssumed(t *testing.T) {
 // TestAssumedPVsMissedByTheWatch covers PVs that existed only while the watch was interrupted, or came after the list.
 func TestAssumedPVsMissedByTheWatch(t *testing.T) {
 	seen := "10"
-	s := NewAssumed(func(version string) bool { return !kube.Newer(version, seen) })
+	s := NewAssumed(func(version string) bool { return !session.Newer(version, seen) })
 	put := func(name, version string) {
 		s.Expect(name, types.UID(name))
 		s.Put(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version},
