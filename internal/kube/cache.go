@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
 )
 
 // Handler is called with every change of a Cache, after the cache shows the change. Its methods are called one at a
@@ -226,17 +225,8 @@ func (c *Cache[R]) Run(ctx context.Context) {
 // Load reads all objects once, page by page, in place of Run: the cache is not kept up to date. It returns the error of
 // the request that failed, and the cache then holds nothing.
 func (c *Cache[R]) Load(ctx context.Context) error {
-	pages := pager.New(c.source.ListWithContext)
-	pages.PageSize = pageSize
 	var all []*entry[R]
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		e, ok := object.(*entry[R])
-		if !ok {
-			return fmt.Errorf("list %s: got a %T", c.synced.resource, object)
-		}
-		all = append(all, e)
-		return nil
-	})
+	err := EachOf(ctx, c.source.page, metav1.ListOptions{Limit: pageSize}, func(e *entry[R]) { all = append(all, e) })
 	if err == nil {
 		c.replace(all, c.version)
 	}

@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Each page has its own timeout.
 func TestEachPage(t *testing.T) {
-	const limit = time.Minute
 	next := map[string]string{"": "a", "a": "b", "b": ""}
 	var asked []string
 	read := func(ctx context.Context, o metav1.ListOptions) (string, error) {
 		asked = append(asked, o.Continue)
-		if ends, limited := ctx.Deadline(); !limited || time.Until(ends) > limit {
+		if ends, limited := ctx.Deadline(); !limited || time.Until(ends) > pageTimeout {
 			t.Errorf("page %q may take until %v", o.Continue, ends)
 		}
 		if o.Limit != 7 {
@@ -25,7 +25,7 @@ func TestEachPage(t *testing.T) {
 		}
 		return next[o.Continue], nil
 	}
-	if err := EachPage(t.Context(), metav1.ListOptions{Limit: 7}, limit, read); err != nil ||
+	if err := EachPage(t.Context(), metav1.ListOptions{Limit: 7}, read); err != nil ||
 		!slices.Equal(asked, []string{"", "a", "b"}) {
 		t.Errorf("asked for %q, %v", asked, err)
 	}
@@ -34,8 +34,7 @@ func TestEachPage(t *testing.T) {
 func TestEachPageEndsWithFirstError(t *testing.T) {
 	broken := errors.New("expired")
 	calls := 0
-	err := EachPage(t.Context(), metav1.ListOptions{}, time.Minute, func(context.Context, metav1.ListOptions) (string,
-		error) {
+	err := EachPage(t.Context(), metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (string, error) {
 		calls++
 		if calls == 2 {
 			return "", broken
@@ -44,5 +43,35 @@ func TestEachPageEndsWithFirstError(t *testing.T) {
 	})
 	if !errors.Is(err, broken) || calls != 2 {
 		t.Errorf("%d calls, %v", calls, err)
+	}
+}
+
+func TestEach(t *testing.T) {
+	broken := errors.New("expired")
+	var fails error
+	list := func(_ context.Context, o metav1.ListOptions) (*v1.PodList, error) {
+		if o.Limit != 500 {
+			t.Errorf("asked for a page with %+v", o)
+		}
+		if o.Continue != "" {
+			return &v1.PodList{Items: []v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "b"}}}}, fails
+		}
+		return &v1.PodList{ListMeta: metav1.ListMeta{Continue: "more"},
+			Items: []v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}}, nil
+	}
+	var names []string
+	visit := func(o *v1.Pod) { names = append(names, o.Name) }
+	if err := Each(t.Context(), "pods", metav1.ListOptions{}, list, visit); err != nil ||
+		!slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("visited %q, %v", names, err)
+	}
+	fails = broken
+	if err := Each(t.Context(), "pods", metav1.ListOptions{}, list, visit); !errors.Is(err, broken) ||
+		err.Error() != "list pods: expired" {
+		t.Errorf("without the second page: %v", err)
+	}
+	keep := func(o *v1.Pod) string { return o.Name }
+	if all, err := ListAll(t.Context(), list, metav1.ListOptions{}, keep); !errors.Is(err, broken) || all != nil {
+		t.Errorf("without the second page: %q, %v", all, err)
 	}
 }

@@ -122,6 +122,10 @@ var _ cache.ListerWatcherWithContext = &source{}
 // ListWithContext returns one page of the entries that matter, and reads the current state of the API server, even if
 // an older version would satisfy the reflector, because only such a list can be paged.
 func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	return s.page(ctx, options)
+}
+
+func (s *source) page(ctx context.Context, options metav1.ListOptions) (*metav1.List, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	list, err := reaching(ctx, s, func() (runtime.Object, error) { return s.list(ctx, s.selected(options)) })
 	if err != nil {

@@ -94,7 +94,7 @@ func probe(ctx context.Context, clients kube.Clients, pv *v1.PersistentVolume,
 // findProbe returns a PV whose finalizer a policy that lists the drivers would add again, or nil.
 func findProbe(ctx context.Context, clients kube.Clients, r removal) (pv *v1.PersistentVolume, _ error) {
 	all := Drivers{volume.RoleOwner: r.drivers, volume.RoleCompanion: r.drivers}
-	err := kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, callTimeout,
+	err := kube.EachPage(ctx, metav1.ListOptions{},
 		func(ctx context.Context, o metav1.ListOptions) (string, error) {
 			page, err := clients.Core.PersistentVolumes().List(ctx, o)
 			if err != nil {

@@ -31,8 +31,6 @@ const (
 	propagationTimeout = time.Minute
 	// quietPeriod is the time for which no finalizer must have come back.
 	quietPeriod = 5 * time.Second
-	// pvPage is the page size of lists.
-	pvPage      = 500
 	callTimeout = time.Minute
 )
 
@@ -165,7 +163,7 @@ func (r *releaser) refuseHeld(ctx context.Context, asked []string) error {
 	drivers := driversToRemove(all, asked)
 	companions := companionsAmong(drivers, all)
 	var errs []error
-	err = kube.Each(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout,
+	err = kube.Each(ctx, "the Leases of drivers", metav1.ListOptions{},
 		r.clients.Coordination.Leases(metav1.NamespaceAll).List, func(l *coordinationv1.Lease) {
 			d := driverOf(l, drivers, companions)
 			if d == "" || !objects.IsHeld(*l, r.clock.Now()) {
@@ -177,7 +175,7 @@ func (r *releaser) refuseHeld(ctx context.Context, asked []string) error {
 				d, ErrInUse, leadership.HostOf(*l.Spec.HolderIdentity), l.Namespace, l.Name))
 		})
 	if err != nil {
-		return fmt.Errorf("list the Leases of drivers: %w", err)
+		return err
 	}
 	return errors.Join(errs...)
 }
@@ -201,11 +199,11 @@ func driverOf(l *coordinationv1.Lease, drivers, companions []string) string {
 // flight may create the volume of a PV again.
 func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 	var shards []coordinationv1.Lease
-	options := metav1.ListOptions{Limit: pvPage, LabelSelector: inflight.LabelLog + "=true"}
-	err := kube.Each(ctx, options, r.timeout, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
+	options := metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"}
+	err := kube.Each(ctx, "the Leases of in-flight logs", options, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
 		func(shard *coordinationv1.Lease) { shards = append(shards, *shard) })
 	if err != nil {
-		return fmt.Errorf("list the Leases of in-flight logs: %w", err)
+		return err
 	}
 	entries, problems := inflight.Locate(shards, func(driver string) bool { return slices.Contains(drivers, driver) })
 	for _, p := range problems {
@@ -220,7 +218,7 @@ func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 // pass removes the finalizers once, and returns the names of the PVs that had one.
 func (r *releaser) pass(ctx context.Context, gone removal) (names []string, err error) {
 	var todo []*v1.PersistentVolume
-	err = kube.Each(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout, r.clients.Core.PersistentVolumes().List,
+	err = kube.Each(ctx, "PVs", metav1.ListOptions{}, r.clients.Core.PersistentVolumes().List,
 		func(pv *v1.PersistentVolume) {
 			kept := slices.ContainsFunc(r.inFlight, func(e inflight.Located) bool { return e.Of(pv.Name) })
 			if !kept && len(gone.finalizers(pv)) > 0 {
@@ -228,7 +226,7 @@ func (r *releaser) pass(ctx context.Context, gone removal) (names []string, err 
 			}
 		})
 	if err != nil {
-		return nil, fmt.Errorf("list PVs: %w", err)
+		return nil, err
 	}
 	for _, pv := range todo {
 		names = append(names, pv.Name)

@@ -208,8 +208,7 @@ func TestReleaseCallsHaveTimeouts(t *testing.T) {
 				return err
 			}}, []string{driver}, nil)
 		},
-		"the list of PVs": func() error { _, err := r.pass(t.Context(), removal{drivers: []string{driver}}); return err },
-		"a PV":            func() error { return r.removeFinalizers(t.Context(), pv, []string{finalizer}) },
+		"a PV": func() error { return r.removeFinalizers(t.Context(), pv, []string{finalizer}) },
 	} {
 		if err := call(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", what, err)

@@ -43,11 +43,8 @@ type cluster interface {
 	eachTainted(ctx context.Context, visit func(name string, facts objects.Node)) error
 }
 
-const (
-	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
-	apiTimeout, listTimeout = 30 * time.Second, time.Minute
-	listPage                = 500
-)
+// apiTimeout bounds one call to the API server.
+const apiTimeout = 30 * time.Second
 
 // apiServer implements cluster with real clients.
 type apiServer struct {
@@ -91,7 +88,7 @@ func (a apiServer) listRemaining(ctx context.Context, ask fencing.Ask) (f fencin
 
 func (a apiServer) listAttachments(ctx context.Context) (map[string]attached, error) {
 	of := map[string]attached{}
-	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Storage.VolumeAttachments().List,
+	err := kube.Each(ctx, "VolumeAttachments", metav1.ListOptions{}, a.clients.Storage.VolumeAttachments().List,
 		func(o *storagev1.VolumeAttachment) {
 			n := of[o.Spec.NodeName]
 			n.all++
@@ -101,7 +98,7 @@ func (a apiServer) listAttachments(ctx context.Context) (map[string]attached, er
 			of[o.Spec.NodeName] = n
 		})
 	if err != nil {
-		return nil, fmt.Errorf("list VolumeAttachments: %w", err)
+		return nil, err
 	}
 	return of, nil
 }
@@ -165,13 +162,10 @@ func (a *attachments) last(ask fencing.Ask) (left attached, listed, due bool) {
 // eachPod reads the pods of a node, page by page. version is the minimum resourceVersion of the list; an empty version
 // reads the latest state.
 func eachPod(ctx context.Context, clients kube.Clients, node, version string, visit func(*v1.Pod)) error {
-	options := metav1.ListOptions{ResourceVersion: version, Limit: listPage,
+	options := metav1.ListOptions{ResourceVersion: version,
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
-	err := kube.Each(ctx, options, listTimeout, clients.Core.Pods(metav1.NamespaceAll).List, visit)
-	if err != nil {
-		return fmt.Errorf("list pods of node %q: %w", node, err)
-	}
-	return nil
+	what := fmt.Sprintf("pods of node %q", node)
+	return kube.Each(ctx, what, options, clients.Core.Pods(metav1.NamespaceAll).List, visit)
 }
 
 // setFinalizer replaces the list of finalizers, because a custom resource accepts no strategic merge patch. The write
@@ -310,14 +304,9 @@ func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask) error {
 }
 
 func (a apiServer) eachTainted(ctx context.Context, visit func(string, objects.Node)) error {
-	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, a.clients.Core.Nodes().List,
-		func(o *v1.Node) {
-			if n := objects.NodeOf(o); n.Tainted() {
-				visit(o.Name, n)
-			}
-		})
-	if err != nil {
-		return fmt.Errorf("list nodes: %w", err)
-	}
-	return nil
+	return kube.Each(ctx, "nodes", metav1.ListOptions{}, a.clients.Core.Nodes().List, func(o *v1.Node) {
+		if n := objects.NodeOf(o); n.Tainted() {
+			visit(o.Name, n)
+		}
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,13 +76,20 @@ type policyCluster interface {
 // make.
 const fromCache = "0"
 
+// listTimeout bounds the list of all Leases of nodes, which has one page.
+const listTimeout = time.Minute
+
 func (a apiServer) listLeases(ctx context.Context) (map[string]string, error) {
-	versions := map[string]string{}
-	err := kube.Each(ctx, metav1.ListOptions{ResourceVersion: fromCache}, listTimeout,
-		a.clients.Coordination.Leases(v1.NamespaceNodeLease).List,
-		func(o *coordinationv1.Lease) { versions[o.Name] = o.ResourceVersion })
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	list, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).List(ctx,
+		metav1.ListOptions{ResourceVersion: fromCache})
 	if err != nil {
 		return nil, fmt.Errorf("list Leases of nodes: %w", err)
+	}
+	versions := make(map[string]string, len(list.Items))
+	for i := range list.Items {
+		versions[list.Items[i].Name] = list.Items[i].ResourceVersion
 	}
 	return versions, nil
 }
@@ -135,10 +141,10 @@ func (a apiServer) readLabeledNode(ctx context.Context, name string) (*objects.L
 }
 
 func (a apiServer) listFences(ctx context.Context) (all []fencing.Fence, err error) {
-	err = kube.Each(ctx, metav1.ListOptions{}, a.timeout, a.clients.own.Fences.List,
+	err = kube.Each(ctx, "NodeFences", metav1.ListOptions{}, a.clients.own.Fences.List,
 		func(o *v1alpha1.NodeFence) { all = append(all, fencing.FenceOf(o)) })
 	if err != nil {
-		return nil, fmt.Errorf("list NodeFences: %w", err)
+		return nil, err
 	}
 	return all, nil
 }

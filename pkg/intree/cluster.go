@@ -37,9 +37,6 @@ type cluster interface {
 	deletePV(ctx context.Context, pv intree.PV) error
 }
 
-// listPage is the page size of lists; a page is well under a megabyte.
-const listPage = 500
-
 // apiServer is the cluster behind real clients.
 type apiServer struct {
 	clients kube.Clients
@@ -63,14 +60,14 @@ func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (pvclaim.R
 // countAttachments lists page by page: only in-tree volumes that were migrated at some time can be attached this way,
 // so a watch would not pay off.
 func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count int, err error) {
-	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, a.timeout, a.clients.Storage.VolumeAttachments().List,
+	err = kube.Each(ctx, "VolumeAttachments", metav1.ListOptions{}, a.clients.Storage.VolumeAttachments().List,
 		func(o *storagev1.VolumeAttachment) {
 			if name := o.Spec.Source.PersistentVolumeName; name != nil && slices.Contains(pvs, *name) {
 				count++
 			}
 		})
 	if err != nil {
-		return 0, fmt.Errorf("list VolumeAttachments: %w", err)
+		return 0, err
 	}
 	return count, nil
 }

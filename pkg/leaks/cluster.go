@@ -66,18 +66,11 @@ type apiServer struct {
 }
 
 func (a apiServer) eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error {
-	claims := a.core.PersistentVolumeClaims(metav1.NamespaceAll)
-	if err := kube.EachOf(ctx, claims.List, metav1.ListOptions{}, visit); err != nil {
-		return fmt.Errorf("list claims: %w", err)
-	}
-	return nil
+	return kube.Each(ctx, "claims", metav1.ListOptions{}, a.core.PersistentVolumeClaims(metav1.NamespaceAll).List, visit)
 }
 
 func (a apiServer) eachAttachment(ctx context.Context, visit func(*storagev1.VolumeAttachment)) error {
-	if err := kube.EachOf(ctx, a.attachments.VolumeAttachments().List, metav1.ListOptions{}, visit); err != nil {
-		return fmt.Errorf("list VolumeAttachments: %w", err)
-	}
-	return nil
+	return kube.Each(ctx, "VolumeAttachments", metav1.ListOptions{}, a.attachments.VolumeAttachments().List, visit)
 }
 
 // inFlight reads the in-flight logs of the driver in all namespaces.
@@ -94,10 +87,7 @@ func (a apiServer) inFlight(ctx context.Context, driver string) ([]inflight.Loca
 }
 
 func (a apiServer) eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error {
-	if err := kube.EachOf(ctx, a.core.PersistentVolumes().List, metav1.ListOptions{}, visit); err != nil {
-		return fmt.Errorf("list PVs: %w", err)
-	}
-	return nil
+	return kube.Each(ctx, "PVs", metav1.ListOptions{}, a.core.PersistentVolumes().List, visit)
 }
 
 // eachSnapshot visits nothing in a cluster without the snapshot API, where no snapshot can account for a volume.

@@ -142,7 +142,8 @@ type users struct {
 // usersOf reads the VolumeAttachments before the PVs: a PV that goes in between counts as one that does not exist.
 func (m *Remediator) usersOf(ctx context.Context, driver, handle, own string) (u users, err error) {
 	attached := map[string]string{} // by the PV
-	err = kube.EachOf(ctx, m.attachments.List, metav1.ListOptions{}, func(o *storagev1.VolumeAttachment) {
+	var all metav1.ListOptions
+	err = kube.Each(ctx, "VolumeAttachments", all, m.attachments.List, func(o *storagev1.VolumeAttachment) {
 		if key, inline := inlineKey(o, driver); inline && key == keyOf(handle) {
 			u.named = "volumeattachment/" + o.Name
 		}
@@ -151,9 +152,9 @@ func (m *Remediator) usersOf(ctx context.Context, driver, handle, own string) (u
 		}
 	})
 	if err != nil {
-		return users{}, fmt.Errorf("list VolumeAttachments: %w", err)
+		return users{}, err
 	}
-	err = kube.EachOf(ctx, m.pvs.List, metav1.ListOptions{}, func(o *v1.PersistentVolume) {
+	err = kube.Each(ctx, "PVs", all, m.pvs.List, func(o *v1.PersistentVolume) {
 		delete(attached, o.Name)
 		is, about := names(volume.Of(o), driver)
 		if about && keyOf(is) == keyOf(handle) && o.Name != own {
@@ -161,7 +162,7 @@ func (m *Remediator) usersOf(ctx context.Context, driver, handle, own string) (u
 		}
 	})
 	if err != nil {
-		return users{}, fmt.Errorf("list PVs: %w", err)
+		return users{}, err
 	}
 	for _, object := range attached {
 		u.attached = max(u.attached, object)

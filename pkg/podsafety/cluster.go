@@ -57,12 +57,8 @@ type volume struct {
 	shared bool
 }
 
-const (
-	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
-	apiTimeout, listTimeout = 30 * time.Second, time.Minute
-	// listPage is the page size of lists, which bounds the size of an answer with large pods.
-	listPage = 500
-)
+// apiTimeout bounds one call to the API server.
+const apiTimeout = 30 * time.Second
 
 type apiServer struct {
 	clients kube.Clients
@@ -135,17 +131,14 @@ func (a apiServer) forceDelete(ctx context.Context, ask podsafety.Ask) error {
 }
 
 func (a apiServer) eachPod(ctx context.Context, namespace, node string, visit func(*v1.Pod)) error {
-	options := metav1.ListOptions{Limit: listPage}
+	var options metav1.ListOptions
 	if node != "" {
 		// This list reads the watch cache of the API server, because it only serves to set conditions, which are no evidence.
 		// Without resourceVersion 0, Kubernetes 1.30 would read all pods from etcd for a list with a limit
 		// (shouldDelegateList in its cacher.go).
 		options.FieldSelector, options.ResourceVersion = fields.OneTermEqualSelector("spec.nodeName", node).String(), "0"
 	}
-	if err := kube.Each(ctx, options, listTimeout, a.clients.Core.Pods(namespace).List, visit); err != nil {
-		return fmt.Errorf("list pods: %w", err)
-	}
-	return nil
+	return kube.Each(ctx, "pods", options, a.clients.Core.Pods(namespace).List, visit)
 }
 
 func (a apiServer) podsVersion(ctx context.Context) (string, error) {
@@ -159,13 +152,8 @@ func (a apiServer) podsVersion(ctx context.Context) (string, error) {
 }
 
 func (a apiServer) eachClaim(ctx context.Context, visit func(podsafety.Claim)) error {
-	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		a.clients.Core.PersistentVolumeClaims(metav1.NamespaceAll).List,
+	return kube.Each(ctx, "claims", metav1.ListOptions{}, a.clients.Core.PersistentVolumeClaims(metav1.NamespaceAll).List,
 		func(o *v1.PersistentVolumeClaim) { visit(podsafety.ClaimOf(o)) })
-	if err != nil {
-		return fmt.Errorf("list claims: %w", err)
-	}
-	return nil
 }
 
 func (a apiServer) patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error {
@@ -249,10 +237,10 @@ func newLockClient(config *rest.Config) (lockClient, error) {
 }
 
 func (s lockServer) list(ctx context.Context) (locks []volumeLock, err error) {
-	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, s.locks.List,
+	err = kube.Each(ctx, "VolumeLocks", metav1.ListOptions{}, s.locks.List,
 		func(o *unstructured.Unstructured) { locks = append(locks, lockOf(o)) })
 	if err != nil {
-		return nil, fmt.Errorf("list VolumeLocks: %w", err)
+		return nil, err
 	}
 	return locks, nil
 }

@@ -37,12 +37,8 @@ type cluster interface {
 	eachClaim(ctx context.Context, namespace string, visit func(*claim)) error
 }
 
-const (
-	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
-	apiTimeout, listTimeout = 30 * time.Second, time.Minute
-	// listPage bounds the objects on a page of a list, because pods are large.
-	listPage = 500
-)
+// apiTimeout bounds one call to the API server.
+const apiTimeout = 30 * time.Second
 
 // apiServer implements cluster with real clients.
 type apiServer struct {
@@ -128,21 +124,12 @@ func (a apiServer) patchGate(ctx context.Context, ask singlenode.Ask) error {
 }
 
 func (a apiServer) eachPod(ctx context.Context, namespace string, visit func(*v1.Pod)) error {
-	options := metav1.ListOptions{Limit: listPage}
-	if err := kube.Each(ctx, options, listTimeout, a.clients.Core.Pods(namespace).List, visit); err != nil {
-		return fmt.Errorf("list pods: %w", err)
-	}
-	return nil
+	return kube.Each(ctx, "pods", metav1.ListOptions{}, a.clients.Core.Pods(namespace).List, visit)
 }
 
 func (a apiServer) eachClaim(ctx context.Context, namespace string, visit func(*claim)) error {
-	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		a.clients.Core.PersistentVolumeClaims(namespace).List,
+	return kube.Each(ctx, "claims", metav1.ListOptions{}, a.clients.Core.PersistentVolumeClaims(namespace).List,
 		func(o *v1.PersistentVolumeClaim) { visit(claimOf(o)) })
-	if err != nil {
-		return fmt.Errorf("list claims: %w", err)
-	}
-	return nil
 }
 
 // answered is the reply to a call.

@@ -32,12 +32,8 @@ type cluster interface {
 	eachSet(ctx context.Context, visit func(statefulset.Set)) error
 }
 
-const (
-	// apiTimeout bounds one call to the API server, listTimeout one page of a list.
-	apiTimeout, listTimeout = 30 * time.Second, time.Minute
-	// listPage bounds the objects on a page of a list.
-	listPage = 500
-)
+// apiTimeout bounds one call to the API server.
+const apiTimeout = 30 * time.Second
 
 // apiServer implements cluster with real clients.
 type apiServer struct {
@@ -106,21 +102,11 @@ func (a apiServer) patchWoken(ctx context.Context, s statefulset.Set, value *str
 }
 
 func (a apiServer) eachClaim(ctx context.Context, visit func(statefulset.Claim)) error {
-	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		a.clients.Core.PersistentVolumeClaims(metav1.NamespaceAll).List,
+	return kube.Each(ctx, "claims", metav1.ListOptions{}, a.clients.Core.PersistentVolumeClaims(metav1.NamespaceAll).List,
 		func(o *v1.PersistentVolumeClaim) { visit(statefulset.ClaimOf(o)) })
-	if err != nil {
-		return fmt.Errorf("list claims: %w", err)
-	}
-	return nil
 }
 
 func (a apiServer) eachSet(ctx context.Context, visit func(statefulset.Set)) error {
-	err := kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
-		a.clients.Apps.StatefulSets(metav1.NamespaceAll).List,
+	return kube.Each(ctx, "StatefulSets", metav1.ListOptions{}, a.clients.Apps.StatefulSets(metav1.NamespaceAll).List,
 		func(o *appsv1.StatefulSet) { visit(statefulset.SetOf(o)) })
-	if err != nil {
-		return fmt.Errorf("list StatefulSets: %w", err)
-	}
-	return nil
 }

@@ -2,8 +2,6 @@ package pv
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,17 +80,11 @@ func (k kind) Keys() []string {
 	return keys
 }
 
-const (
-	// listTimeout bounds one page of a list, and listPage is its size.
-	listTimeout = time.Minute
-	listPage    = 500
-)
-
 func (k kind) List(ctx context.Context) (all []inuse.Held, err error) {
-	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, k.client.List,
+	err = kube.Each(ctx, "PVs", metav1.ListOptions{}, k.client.List,
 		func(o *v1.PersistentVolume) { all = append(all, held(o)) })
 	if err != nil {
-		return nil, fmt.Errorf("list PVs: %w", err)
+		return nil, err
 	}
 	return all, nil
 }

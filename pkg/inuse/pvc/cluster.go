@@ -3,7 +3,6 @@ package pvc
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,34 +22,30 @@ type cluster interface {
 	patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error)
 }
 
-const (
-	// listTimeout bounds one page of a list.
-	listTimeout = time.Minute
-	// listPage is the page size of lists: most namespaces need one page; the API server promises a consistent snapshot
-	// across pages.
-	listPage = 5000
-)
+// listPage is the page size of lists: most namespaces need one page; the API server promises a consistent snapshot
+// across pages.
+const listPage = 5000
 
 // apiServer is the cluster behind a client.
 type apiServer struct{ core corev1.CoreV1Interface }
 
 func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, err error) {
 	options := metav1.ListOptions{Limit: listPage, FieldSelector: "spec.nodeName!="}
-	err = kube.Each(ctx, options, listTimeout, a.core.Pods(namespace).List,
+	err = kube.Each(ctx, fmt.Sprintf("the pods of namespace %q", namespace), options, a.core.Pods(namespace).List,
 		func(o *v1.Pod) { pods = append(pods, PodOf(o)) })
 	if err != nil {
-		return nil, fmt.Errorf("list the pods of namespace %q: %w", namespace, err)
+		return nil, err
 	}
 	return pods, nil
 }
 
 func (a apiServer) listClaims(ctx context.Context) (claims []inuse.Held, err error) {
-	err = kube.Each(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+	err = kube.Each(ctx, "claims", metav1.ListOptions{Limit: listPage},
 		a.core.PersistentVolumeClaims(metav1.NamespaceAll).List, func(o *v1.PersistentVolumeClaim) {
 			claims = append(claims, inuse.HeldOf(o, Finalizer))
 		})
 	if err != nil {
-		return nil, fmt.Errorf("list claims: %w", err)
+		return nil, err
 	}
 	return claims, nil
 }

@@ -91,16 +91,13 @@ func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid type
 // cluster serves none.
 func (r *Reader) EachProtected(ctx context.Context, visit func(request.Snapshot)) error {
 	client := r.metadata.Resource(snapshotv1.SchemeGroupVersion.WithResource(snapshotResource))
-	err := kube.EachOf(ctx, client.List, metav1.ListOptions{}, func(o *metav1.PartialObjectMetadata) {
+	err := kube.Each(ctx, "VolumeSnapshots", metav1.ListOptions{}, client.List, func(o *metav1.PartialObjectMetadata) {
 		if protected(o) {
 			visit(request.Snapshot{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Deleting: o.DeletionTimestamp != nil,
 				Protected: true})
 		}
 	})
-	if err != nil {
-		return fmt.Errorf("list VolumeSnapshots: %w", meaning(err))
-	}
-	return nil
+	return meaning(err)
 }
 
 func protected(o metav1.Object) bool {

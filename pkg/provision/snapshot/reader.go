@@ -141,12 +141,8 @@ type Content struct {
 // EachContent calls visit for every VolumeSnapshotContent of the cluster, in its state at one moment after the call
 // began. An error means that some were not visited; with ErrNotInstalled the cluster serves none.
 func (r *Reader) EachContent(ctx context.Context, visit func(Content)) error {
-	err := kube.EachOf(ctx, r.client.VolumeSnapshotContents().List, metav1.ListOptions{},
-		func(c *snapshotv1.VolumeSnapshotContent) { visit(contentAt(c)) })
-	if err != nil {
-		return fmt.Errorf("list VolumeSnapshotContents: %w", meaning(err))
-	}
-	return nil
+	return meaning(kube.Each(ctx, "VolumeSnapshotContents", metav1.ListOptions{}, r.client.VolumeSnapshotContents().List,
+		func(c *snapshotv1.VolumeSnapshotContent) { visit(contentAt(c)) }))
 }
 
 func contentAt(c *snapshotv1.VolumeSnapshotContent) Content {

@@ -273,14 +273,14 @@ type liveUses struct {
 
 func readUses(ctx context.Context, core corev1.CoreV1Interface, own Uses) (Uses, error) {
 	uses := liveUses{map[volume.SourceRef]bool{}, own}
-	err := kube.EachOf(ctx, core.PersistentVolumeClaims(metav1.NamespaceAll).List, metav1.ListOptions{},
+	err := kube.Each(ctx, "claims", metav1.ListOptions{}, core.PersistentVolumeClaims(metav1.NamespaceAll).List,
 		func(claim *v1.PersistentVolumeClaim) {
 			if claim.Spec.VolumeName == "" {
 				uses.claims[request.SourceOf(claim)] = true
 			}
 		})
 	if err != nil {
-		return nil, fmt.Errorf("list claims: %w", err)
+		return nil, err
 	}
 	return uses, nil
 }
@@ -336,16 +336,13 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string,
 	keep func(volume.SourceRef) bool) (released int, err error) {
 	var cloned []v1.PersistentVolumeClaim
-	var errs []error
-	err = kube.EachOf(ctx, core.PersistentVolumeClaims(metav1.NamespaceAll).List, metav1.ListOptions{},
+	err = kube.Each(ctx, "claims", metav1.ListOptions{}, core.PersistentVolumeClaims(metav1.NamespaceAll).List,
 		func(claim *v1.PersistentVolumeClaim) {
 			if slices.Contains(claim.Finalizers, request.CloningFinalizer) && claim.Spec.VolumeName != "" {
 				cloned = append(cloned, *claim)
 			}
 		})
-	if err != nil {
-		errs = append(errs, fmt.Errorf("list claims: %w", err))
-	}
+	errs := []error{err}
 	for i := range cloned {
 		done, err := releaseClonedClaim(ctx, core, driver, keep, &cloned[i])
 		if done {
