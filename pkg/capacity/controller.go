@@ -161,30 +161,23 @@ func (c *Controller) segments() (map[Segment]bool, error) {
 // Permissions returns the permissions that the Controller needs with its settings.
 func (c *Controller) Permissions() []permission.Permission {
 	const storage, nothing = "storage.k8s.io", "no capacity is published"
-	here := func(group, resource, verb, without string) permission.Permission {
-		return permission.Permission{
-			Group: group, Resource: resource, Verb: verb, Namespace: c.cfg.Namespace, Without: without}
-	}
-	rights := []permission.Permission{
-		{Group: storage, Resource: "storageclasses", Verb: "list", Without: nothing},
-		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: nothing},
-		here(storage, "csistoragecapacities", "list", nothing),
-		here(storage, "csistoragecapacities", "watch", nothing),
-		here(storage, "csistoragecapacities", "create", nothing),
-		here(storage, "csistoragecapacities", "patch",
-			"the published capacity becomes outdated, and the scheduler uses it"),
-		here(storage, "csistoragecapacities", "delete", "the capacity of classes and segments that are gone stays"),
-	}
+	var needed controller.Permissions
+	needed.Add(storage, "storageclasses", nothing, "list", "watch")
+	needed.Namespace = c.cfg.Namespace
+	needed.Add(storage, "csistoragecapacities", nothing, "list", "watch", "create")
+	needed.Add(storage, "csistoragecapacities", "the published capacity becomes outdated, and the scheduler uses it",
+		"patch")
+	needed.Add(storage, "csistoragecapacities", "the capacity of classes and segments that are gone stays", "delete")
 	if c.nodes != nil {
-		rights = append(rights, c.nodes.Permissions(nothing)...)
+		needed.All = append(needed.All, c.nodes.Permissions(nothing)...)
 	}
 	const unowned = "no capacity is published, because its owner is not known; --capacity-ownerref-level=-1 publishes " +
 		"it without an owner"
 	if c.cfg.Owner != nil {
-		rights = append(rights, here("", "pods", "get", unowned))
+		needed.Add("", "pods", unowned, "get")
 	}
 	if c.cfg.Owner != nil && c.cfg.Owner.Level > 1 {
-		rights = append(rights, here("apps", "replicasets", "get", unowned))
+		needed.Add("apps", "replicasets", unowned, "get")
 	}
-	return rights
+	return needed.All
 }

@@ -164,15 +164,13 @@ func (a *Controller) event(ctx context.Context, reason Reason, detail string) {
 // Permissions returns the permissions that the Controller needs with its settings.
 func (a *Controller) Permissions() []permission.Permission {
 	const nothing = "no leak check can be completed, so no leak is ever suspected"
-	needed := []permission.Permission{
-		{Resource: "persistentvolumes", Verb: "list", Without: nothing},
-		{Resource: "persistentvolumeclaims", Verb: "list", Without: nothing},
-		{Group: "storage.k8s.io", Resource: "volumeattachments", Verb: "list", Without: nothing},
-		{Group: "coordination.k8s.io", Resource: "leases", Verb: "list", Without: nothing},
-	}
+	var needed controller.Permissions
+	needed.Add("", "persistentvolumes", nothing, "list")
+	needed.Add("", "persistentvolumeclaims", nothing, "list")
+	needed.Add("storage.k8s.io", "volumeattachments", nothing, "list")
+	needed.Add("coordination.k8s.io", "leases", nothing, "list")
 	if a.cfg.Snapshots {
-		needed = append(needed, permission.Permission{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents",
-			Verb: "list", Without: nothing})
+		needed.Add("snapshot.storage.k8s.io", "volumesnapshotcontents", nothing, "list")
 	}
-	return needed
+	return needed.All
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
@@ -182,10 +183,8 @@ func (l *Lister) Permissions(without string) []permission.Permission {
 	if l.only != nil {
 		return nil
 	}
-	var rights []permission.Permission
-	for _, verb := range []string{"list", "watch"} {
-		rights = append(rights, permission.Permission{Resource: "nodes", Verb: verb, Without: without},
-			permission.Permission{Group: "storage.k8s.io", Resource: "csinodes", Verb: verb, Without: without})
-	}
-	return rights
+	var needed controller.Permissions
+	needed.Add("", "nodes", without, "list", "watch")
+	needed.Add("storage.k8s.io", "csinodes", without, "list", "watch")
+	return needed.All
 }

@@ -18,11 +18,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -248,15 +248,13 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses)
 // Permissions returns the permissions that a Sweeper needs.
 func (s *Sweeper) Permissions() []permission.Permission {
 	const without = "VolumeSnapshots that a provisioner left with its finalizer cannot be deleted"
-	rights := []permission.Permission{
-		snapshot.Permission("volumesnapshots", "list", without), snapshot.Permission("volumesnapshots", "get", without),
-		snapshot.Permission("volumesnapshots", "update", without),
-		snapshot.Permission("volumesnapshotcontents", "get", without),
-	}
+	var needed controller.Permissions
+	needed.Add("snapshot.storage.k8s.io", "volumesnapshots", without, "list", "get", "update")
+	needed.Add("snapshot.storage.k8s.io", "volumesnapshotcontents", without, "get")
 	if s.cfg.ReadClaims {
-		rights = append(rights, permission.Permission{Resource: "persistentvolumeclaims", Verb: "list", Without: without})
+		needed.Add("", "persistentvolumeclaims", without, "list")
 	}
-	return rights
+	return needed.All
 }
 
 // MissingPermissions returns the permissions that the API server does not grant; see [permission.Missing].
