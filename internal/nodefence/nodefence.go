@@ -24,13 +24,20 @@ type Fence struct {
 	Covers int
 	// KeepsVolumes reports that the fence may keep the node from volumes.
 	KeepsVolumes bool
+	// UID and Attempt identify the proof in force, because a later one covers other pods. They are empty for none.
+	UID     types.UID
+	Attempt int32
 }
 
 // FenceOf returns the record of a NodeFence.
 func FenceOf(o *v1alpha1.NodeFence) Fence {
 	f := fencing.FenceOf(o)
 	shown := fencing.Evidence(f, "")
-	return Fence{o.Name, shown.InForce, len(shown.Volumes), f.MayKeepVolumes()}
+	out := Fence{Node: o.Name, InForce: shown.InForce, Covers: len(shown.Volumes), KeepsVolumes: f.MayKeepVolumes()}
+	if shown.InForce {
+		out.UID, out.Attempt = o.UID, o.Status.Proof.Attempt
+	}
+	return out
 }
 
 // Changes handles the events of the watch. It is called with each changed fence, and after a deletion with a fence that

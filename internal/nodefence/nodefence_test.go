@@ -45,8 +45,14 @@ func TestFenceOf(t *testing.T) {
 		alter func(*v1alpha1.NodeFence)
 		want  Fence
 	}{
-		"in force":  {func(*v1alpha1.NodeFence) {}, Fence{"a", true, 1, true}},
-		"ending":    {func(o *v1alpha1.NodeFence) { o.Spec.Unfence = v1alpha1.UnfenceNow }, Fence{"a", false, 0, true}},
+		"in force": {func(*v1alpha1.NodeFence) {}, Fence{"a", true, 1, true, "fence", 1}},
+		"in force, by a later proof": {func(o *v1alpha1.NodeFence) {
+			o.Status.Attempts[0].Number, o.Status.Proof.Attempt = 2, 2
+		}, Fence{"a", true, 1, true, "fence", 2}},
+		"in force, of another object": {func(o *v1alpha1.NodeFence) { o.UID = "later" },
+			Fence{"a", true, 1, true, "later", 1}},
+		"ending": {func(o *v1alpha1.NodeFence) { o.Spec.Unfence = v1alpha1.UnfenceNow },
+			Fence{Node: "a", KeepsVolumes: true}},
 		"requested": {func(o *v1alpha1.NodeFence) { o.Status = v1alpha1.NodeFenceStatus{} }, Fence{Node: "a"}},
 	} {
 		if got := FenceOf(fence(c.alter)); got != c.want {

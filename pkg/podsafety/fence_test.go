@@ -139,10 +139,13 @@ func TestFenceChangesWakePods(t *testing.T) {
 	w.show(held(terminating))
 	w.show(held(func(o *v1.Pod) { o.Name, o.UID = "runs", "other" }))
 	woken := w.recordWoken()
-	now, before := nodefence.Fence{Node: "a", InForce: true}, nodefence.Fence{Node: "a"}
+	now, before := nodefence.Fence{Node: "a", InForce: true, Attempt: 1}, nodefence.Fence{Node: "a"}
+	later := now
+	later.Attempt = 2 // the proof of another reboot, which covers other pods
 	changes := nodefence.Changes(w.observer.sawFence)
 	for _, change := range []func(){
-		func() { changes.Added(now) }, func() { changes.Updated(before, now) }, func() { changes.Deleted(now, true) },
+		func() { changes.Added(now) }, func() { changes.Updated(before, now) }, func() { changes.Updated(now, later) },
+		func() { changes.Deleted(now, true) },
 	} {
 		change()
 		if got := woken.take(); !slices.Equal(got, []string{"pod ns/db"}) {
