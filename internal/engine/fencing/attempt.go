@@ -32,7 +32,7 @@ func attempting(f Facts, now time.Time) Decision {
 
 // byHand handles an attempt that waits for a person's confirmation.
 func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
-	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
+	left := left(agent.Timeout.Duration, attempt.StartedAt.Time, now)
 	switch {
 	case f.Fence.Ending(), f.overtaken(): // a word about the former boot proves nothing about the present one
 		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
@@ -49,7 +49,7 @@ func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.
 // running handles an attempt whose agent was asked for its result.
 func (f Facts) running(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
 	run := f.Run.Of
-	left := agent.Timeout.Duration - now.Sub(attempt.StartedAt.Time)
+	left := left(agent.Timeout.Duration, attempt.StartedAt.Time, now)
 	over := f.over(left)
 	state := f.Run.State
 	switch {
@@ -250,14 +250,15 @@ func (f Facts) undo(attempt *v1alpha1.Attempt, now time.Time) Decision {
 	case RunSucceeded:
 		return f.undone(run.Agent, now)
 	case RunFailed:
-		if left := retryUndo - now.Sub(f.Run.EndedAt); left > 0 {
-			return wait(ReasonUnfenceFailed, min(left, retryUndo)) // the clocks may differ
+		// The end is by the clock of the agent's object, which may stay wrong, and the try by ours.
+		if left := max(left(retryUndo, f.Run.EndedAt, now), left(retryUndo, attempt.UndoTriedAt.Time, now)); left > 0 {
+			return wait(ReasonUnfenceFailed, left)
 		}
 		return f.tryUndo(run, ReasonUnfenceFailed, now)
 	case RunUnknown:
 		return wait(ReasonUnfenceFailed, agentPoll)
 	case Running, RunStopping:
-		if agent := f.Fence.agent(run.Agent); now.Sub(attempt.UndoTriedAt.Time) > agent.Timeout.Duration {
+		if agent := f.Fence.agent(run.Agent); left(agent.Timeout.Duration, attempt.UndoTriedAt.Time, now) < 0 {
 			return f.undoIsLate(run, agent, now)
 		}
 	}
@@ -286,9 +287,12 @@ func (f Facts) undoIsLate(run Run, agent *v1alpha1.Agent, now time.Time) Decisio
 	return f.tryUndo(run, ReasonUnfenceFailed, now)
 }
 
+// tryUndo records the next try. An older kind drops the record, as in working.
 func (f Facts) tryUndo(run Run, why Reason, now time.Time) Decision {
-	return f.write(why, func(s *v1alpha1.NodeFenceStatus) {
+	d := f.write(why, func(s *v1alpha1.NodeFenceStatus) {
 		at, attempt := metav1.NewTime(now), find(s, run.Attempt)
 		attempt.UndoTry, attempt.UndoTriedAt = run.Try+1, &at
 	})
+	d.After = agentPoll
+	return d
 }

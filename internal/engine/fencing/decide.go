@@ -296,7 +296,7 @@ func (f Facts) goOn(now time.Time) Decision {
 	proof := f.Fence.Status.Proof
 	agent, pause := f.Fence.next(now)
 	if !f.Fence.Confirmed() {
-		pause = max(pause, returnPatience-now.Sub(proof.ProvenAt.Time))
+		pause = max(pause, left(returnPatience, proof.ProvenAt.Time, now))
 	}
 	switch {
 	case proof.Covers != v1alpha1.CoversReboot, agent == "", f.Fence.agent(agent).Covers == v1alpha1.CoversVolumes,
@@ -462,7 +462,7 @@ func returned(f Facts, now time.Time) Decision {
 	case f.Fence.Terminating:
 		return step(RemoveFinalizer, ReasonReturned)
 	}
-	left := f.Rules.keepReturned() - now.Sub(f.Fence.since(v1alpha1.ConditionReturned).Time)
+	left := left(f.Rules.keepReturned(), f.Fence.since(v1alpha1.ConditionReturned).Time, now)
 	switch {
 	case left > 0:
 		return wait(ReasonReturned, left)

@@ -84,6 +84,12 @@ func TestDecideRequestedFence(t *testing.T) {
 		"all agents have failed long ago": {
 			facts(down(), emptied, attempted(power, v1alpha1.ResultFailed, endedAgo(retryChainFirst))), WriteStatus,
 			ReasonFencing, 0},
+		"all agents have failed, by a clock that is ahead": {
+			facts(down(), emptied, attempted(power, v1alpha1.ResultFailed, endedAgo(-clockSkew))), Wait,
+			ReasonAllAgentsFailed, retryChainFirst},
+		"all agents have failed, by a clock that was wrong": {
+			facts(down(), emptied, attempted(power, v1alpha1.ResultFailed, endedAgo(-time.Hour))), WriteStatus,
+			ReasonFencing, 0},
 		"one of two agents has failed": {
 			facts(agents(power, bmc), down(), emptied, failed), WriteStatus, ReasonFencing, 0},
 		"all agents have failed, and a person confirms": {
@@ -135,6 +141,11 @@ func TestDecideRunningAgent(t *testing.T) {
 			ReasonFenced, 0},
 		"it has a second left": {
 			facts(attempted(power, "", startedAgo(5*time.Minute-time.Second)), ran(Running)), Wait, ReasonFencing, time.Second},
+
+		"it was started by a clock that is ahead": {
+			facts(attempted(power, "", startedAgo(-clockSkew)), ran(Running)), Wait, ReasonFencing, agentPoll},
+		"it was started by a clock that was wrong": {
+			facts(attempted(power, "", startedAgo(-time.Hour)), ran(Running)), StopRun, ReasonAgentTimedOut, 0},
 
 		"its time is over":                          {facts(over, ran(Running)), StopRun, ReasonAgentTimedOut, 0},
 		"its time is over before it was started":    {facts(over, ran(RunAbsent)), WriteStatus, ReasonAgentTimedOut, 0},
@@ -213,6 +224,10 @@ func TestPolicyStartsAgentsOnlyOnSilentNodes(t *testing.T) {
 			Wait, ReasonFenced, nodePoll},
 		"rebooted": {facts(byPolicy, agents(medik8s, power), proved(medik8s), provenAgo(returnPatience), down(),
 			heldThere("later")), WriteStatus, ReasonFencing, 0},
+		"rebooted, by a clock that is ahead": {facts(byPolicy, agents(medik8s, power), proved(medik8s),
+			provenAgo(-2*time.Minute), down(), heldThere("later")), Wait, ReasonFenced, nodePoll},
+		"rebooted, by a clock that was wrong": {facts(byPolicy, agents(medik8s, power), proved(medik8s),
+			provenAgo(-time.Hour), down(), heldThere("later")), WriteStatus, ReasonFencing, 0},
 		"rebooted, not ready yet": {facts(byPolicy, agents(medik8s, power), proved(medik8s), provenAgo(returnPatience),
 			down(unready), heldThere("later")), Wait, ReasonFenced, nodePoll},
 		"the node has no condition": {facts(open, down(noCondition)), WriteStatus, ReasonAgentCanceled, 0},
@@ -243,6 +258,8 @@ func TestDecideConfirmation(t *testing.T) {
 				"ended":        {facts(open, confirm("burned"), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonAgentCanceled, 0},
 				"no answer": {
 					facts(agents(byHandAgent), attempted(agent, "", startedAgo(time.Hour))), WriteStatus, ReasonAgentTimedOut, 0},
+				"asked by a clock that was wrong": {
+					facts(agents(byHandAgent), attempted(agent, "", startedAgo(-time.Hour))), WriteStatus, ReasonAgentTimedOut, 0},
 			})
 		})
 	}

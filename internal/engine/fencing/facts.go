@@ -61,6 +61,8 @@ const (
 	retryChainFirst, retryChainMax = time.Minute, 10 * time.Minute
 	// returnPatience is the time that a rebooted node has to return before the next agent is tried.
 	returnPatience = 10 * time.Minute
+	// clockSkew is the difference that the clocks of two leaders may have.
+	clockSkew = time.Minute
 	// agentPoll is the interval at which an agent is asked for its result, because its object is not watched.
 	agentPoll = 5 * time.Second
 	// nodePoll is the interval at which a fenced node is read. Node Leases are not watched: each is renewed every 10 s.

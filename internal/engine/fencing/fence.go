@@ -162,7 +162,17 @@ func (f Fence) pause(now time.Time) time.Duration {
 		pause = min(2*pause, retryChainMax)
 	}
 	last := f.Status.Attempts[len(f.Status.Attempts)-1]
-	return max(pause-now.Sub(last.EndedAt.Time), 0)
+	return max(left(pause, last.EndedAt.Time, now), 0)
+}
+
+// left returns the rest of a time limit that began at a time in the status, negative once it has passed. A time ahead
+// comes from another clock, and costs at most as much again. One further ahead than the limit is by a clock that was
+// wrong. It bounds nothing, so the limit has passed.
+func left(limit time.Duration, began, now time.Time) time.Duration {
+	if began.Sub(now) > max(limit, clockSkew) {
+		return -limit
+	}
+	return min(limit-now.Sub(began), limit)
 }
 
 // nextOfVolumes returns the name of the next agent of volumes that has no part in the proof, or "", and the pause

@@ -417,7 +417,8 @@ func judge(t *testing.T, f Facts) Action {
 	if wrong := broken(f, d); wrong != "" {
 		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
 	}
-	asksAgain := d.Action == WriteStatus && f.Run.State == Running
+	asksAgain := d.Action == WriteStatus &&
+		(f.Run.State == Running || slices.Contains([]Reason{ReasonUnfencing, ReasonUnfenceFailed}, d.Reason))
 	if d.After < 0 || d.After > DefaultKeepReturned || d.After > 0 && d.Action != Wait && !asksAgain || d.Reason == "" {
 		t.Fatalf("%v (%v) waits %s\n%+v", d.Action, d.Reason, d.After, f)
 	}

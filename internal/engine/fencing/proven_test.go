@@ -157,7 +157,7 @@ func TestDecideUnfenceWhenReleased(t *testing.T) {
 		"a volume is not detached yet": {
 			facts(over, remaining(Remains{}, Remains{VolumeAttachments: 1})), Wait, ReasonRemainsOnNode, nodePoll},
 		"nothing remains":   {facts(over, emptied), WriteStatus, ReasonUnfencing, 0},
-		"its end has begun": {facts(over, ending), WriteStatus, ReasonUnfencing, 0},
+		"its end has begun": {facts(over, ending), WriteStatus, ReasonUnfencing, agentPoll},
 		"it is undone":      {facts(over, ending, allUndone), Wait, ReasonAwaitsReturn, nodePoll},
 		"it is back": {
 			facts(over, ending, allUndone, down(tainted, rebooted), renewedFor(0)), RemoveTaint, ReasonRebooted, 0},
@@ -213,7 +213,7 @@ func TestDeletedVolumeFenceWaitsForReboot(t *testing.T) {
 		"a pod of before is left": {
 			facts(in, back, remaining(Remains{Pods: 1}, Remains{Pods: 1})), Wait, ReasonRemainsOnNode, nodePoll},
 		"nothing of before is left": {facts(in, back, emptied), WriteStatus, ReasonUnfencing, 0},
-		"its end has begun":         {facts(in, ending), WriteStatus, ReasonUnfencing, 0},
+		"its end has begun":         {facts(in, ending), WriteStatus, ReasonUnfencing, agentPoll},
 		"it is undone, and the node is gone again": {
 			facts(in, ending, allUndone, down()), Wait, ReasonAwaitsReturn, nodePoll},
 		"it is undone": {facts(in, ending, allUndone, back), WriteStatus, ReasonRebooted, 0},
@@ -297,7 +297,7 @@ func TestDecideEndOfFence(t *testing.T) {
 			checkDecisions(t, map[string]decision{
 				"it was not read":      {facts(say, in, unread), ReadFence, ReasonUnfencing, 0},
 				"it is in force":       {facts(say, in), WriteStatus, ReasonUnfencing, 0},
-				"it is to be undone":   {facts(say, begun), WriteStatus, ReasonUnfencing, 0},
+				"it is to be undone":   {facts(say, begun), WriteStatus, ReasonUnfencing, agentPoll},
 				"it is written down":   {facts(say, over), ReadRun, ReasonUnfencing, 0},
 				"the run was read":     {facts(say, over, ran(RunAbsent)), ReadRun, ReasonUnfencing, 0},
 				"the undoing was read": {facts(say, over, ran(RunAbsent, undo)), StartRun, ReasonUnfencing, 0},
@@ -316,9 +316,12 @@ func TestDecideEndOfFence(t *testing.T) {
 				"it is being undone":    {facts(say, over, ran(Running, undo)), Wait, ReasonUnfencing, agentPoll},
 				"the undoing is ending": {facts(say, over, ran(RunStopping, undo)), Wait, ReasonUnfencing, agentPoll},
 				"it takes too long": {
-					facts(say, over, tried(1, 6*time.Minute), ran(Running, undo)), WriteStatus, ReasonUnfenceFailed, 0},
+					facts(say, over, tried(1, 6*time.Minute), ran(Running, undo)), WriteStatus, ReasonUnfenceFailed, agentPoll},
+				"it was tried by a clock that was ahead": {
+					facts(say, over, tried(1, -time.Hour), ran(Running, undo)), WriteStatus, ReasonUnfenceFailed, agentPoll},
 				"it does not end": {
-					facts(say, over, tried(1, 6*time.Minute), ran(RunStopping, undo)), WriteStatus, ReasonUnfenceFailed, 0},
+					facts(say, over, tried(1, 6*time.Minute), ran(RunStopping, undo)), WriteStatus, ReasonUnfenceFailed,
+					agentPoll},
 				"it takes its time": {
 					facts(say, over, endedLongAgo, tried(1, 4*time.Minute), ran(Running, undo)), Wait, ReasonUnfencing,
 					agentPoll},
@@ -331,14 +334,20 @@ func TestDecideEndOfFence(t *testing.T) {
 				"no request is possible": {facts(say, over, ran(RunUnknown, undo)), Wait, ReasonUnfenceFailed, agentPoll},
 				"it was undone":          {facts(say, over, ran(RunSucceeded, undo)), WriteStatus, ReasonUnfencing, 0},
 				"it failed just now": {
-					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(20 * time.Second) })), Wait,
-					ReasonUnfenceFailed, 40 * time.Second},
+					facts(say, over, tried(1, time.Minute), ran(RunFailed, undo,
+						func(r *RunFacts) { r.EndedAt = ago(20 * time.Second) })), Wait, ReasonUnfenceFailed, 40 * time.Second},
 				"it failed by a clock that is ahead": {
-					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = now().Add(time.Hour) })), Wait,
+					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = now().Add(clockSkew) })), Wait,
 					ReasonUnfenceFailed, retryUndo},
+				"it failed by a clock that is wrong": {
+					facts(say, over, tried(1, retryUndo), ran(RunFailed, undo,
+						func(r *RunFacts) { r.EndedAt = now().Add(time.Hour) })), WriteStatus, ReasonUnfenceFailed, agentPoll},
+				"it failed by that clock just after its start": {
+					facts(say, over, tried(1, 5*time.Second), ran(RunFailed, undo,
+						func(r *RunFacts) { r.EndedAt = now().Add(time.Hour) })), Wait, ReasonUnfenceFailed, 55 * time.Second},
 				"it failed a minute ago": {
-					facts(say, over, ran(RunFailed, undo, func(r *RunFacts) { r.EndedAt = ago(retryUndo) })), WriteStatus,
-					ReasonUnfenceFailed, 0},
+					facts(say, over, tried(1, retryUndo), ran(RunFailed, undo,
+						func(r *RunFacts) { r.EndedAt = ago(retryUndo) })), WriteStatus, ReasonUnfenceFailed, agentPoll},
 				"all is undone": {facts(say, gone), ReadNode, ReasonEnded, 0},
 				"the node was read before": {
 					facts(say, gone, down(), func(f *Facts) { f.FenceRead = read(3) }), ReadNode, ReasonEnded, 0},
@@ -352,7 +361,7 @@ func TestDecideEndOfFence(t *testing.T) {
 				"its Node is gone":     {facts(say, gone, nodeGone), WriteStatus, ReasonEnded, 0},
 				"no agent was started": {facts(say, down()), WriteStatus, ReasonEnded, 0},
 				"an agent that proved nothing": {
-					facts(say, attempted(power, v1alpha1.ResultTimedOut)), WriteStatus, ReasonUnfencing, 0},
+					facts(say, attempted(power, v1alpha1.ResultTimedOut)), WriteStatus, ReasonUnfencing, agentPoll},
 			})
 		})
 	}
@@ -402,7 +411,8 @@ func TestUndoTriesAreCounted(t *testing.T) {
 func TestDecideReturnedFence(t *testing.T) {
 	over := returnedAgo(10 * time.Minute)
 	checkDecisions(t, map[string]decision{
-		"it is kept": {facts(over), Wait, ReasonReturned, 50 * time.Minute},
+		"it is kept":                            {facts(over), Wait, ReasonReturned, 50 * time.Minute},
+		"it returned by a clock that was wrong": {facts(returnedAgo(-2 * time.Hour)), DeleteFence, ReasonReturned, 0},
 		"kept for the announced time": {
 			facts(over, func(f *Facts) { f.Rules.KeepReturned = 11 * time.Minute }), Wait, ReasonReturned, time.Minute},
 		"it is kept, and was not read":   {facts(over, unread), Wait, ReasonReturned, 50 * time.Minute},
