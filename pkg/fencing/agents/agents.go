@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -74,11 +75,14 @@ type Runner struct {
 	clients kubernetes.Interface
 	dynamic dynamic.Interface
 	mapper  meta.RESTMapper
+	// discoveries limits how often a kind that the mapper lacks has it discover all kinds again.
+	discoveries flowcontrol.RateLimiter
 }
 
 // NewRunner returns a Runner with these clients, and a mapper that finds the resource of a kind.
 func NewRunner(clients kubernetes.Interface, dynamic dynamic.Interface, mapper meta.RESTMapper) *Runner {
-	return &Runner{clients: clients, dynamic: dynamic, mapper: mapper}
+	return &Runner{clients: clients, dynamic: dynamic, mapper: mapper,
+		discoveries: flowcontrol.NewTokenBucketRateLimiter(float32(1/discoveryGap.Seconds()), 1)}
 }
 
 // kind is the common interface of the three kinds of agents, for calls about the object of one run.

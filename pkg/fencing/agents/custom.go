@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,11 +39,14 @@ func (a *Runner) custom(apiVersion, kind, namespace string) (custom, error) {
 	return c, nil
 }
 
+// discoveryGap is the minimum interval between two discoveries, for which the agents of all fences wait.
+const discoveryGap = 30 * time.Second
+
 // mapping returns the resource of a kind. The mapper knows the kinds of its first discovery. If it lacks the kind, it
 // discovers again, because an operator may have been installed since.
 func (a *Runner) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if mapper, ok := a.mapper.(meta.ResettableRESTMapper); ok && meta.IsNoMatchError(err) {
+	if mapper, ok := a.mapper.(meta.ResettableRESTMapper); ok && meta.IsNoMatchError(err) && a.discoveries.TryAccept() {
 		mapper.Reset()
 		return a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}

@@ -415,13 +415,14 @@ func TestNetworkFenceErrors(t *testing.T) {
 	b.fails(b.Start(t.Context(), b.ask(agent)), "list CSIAddonsNodes")
 }
 
-// discovered is a mapper that finds all kinds only after a reset, and counts the resets.
+// discovered is a mapper that finds all kinds but the one it lacks only after a reset, and counts the resets.
 type discovered struct {
 	meta.RESTMapper
+	lacks  string
 	resets int
 }
 
-func (m *discovered) Reset() { m.RESTMapper, m.resets = without(""), m.resets+1 }
+func (m *discovered) Reset() { m.RESTMapper, m.resets = without(m.lacks), m.resets+1 }
 
 // csi-addons is installed after the mapper's first discovery.
 func TestKindInstalledLater(t *testing.T) {
@@ -434,6 +435,20 @@ func TestKindInstalledLater(t *testing.T) {
 	}
 	if mapper.resets != 1 {
 		t.Errorf("%d discoveries of one new kind", mapper.resets)
+	}
+}
+
+// Each discovery reads all kinds of the cluster, and the agents of other fences wait for it.
+func TestKindNeverInstalled(t *testing.T) {
+	b := newBench(t)
+	mapper := &discovered{RESTMapper: without("NetworkFence"), lacks: "NetworkFence"}
+	b.mapper = mapper
+	ask := b.ask(b.storage("class"))
+	for range 10 {
+		b.state(ask, fencing.RunUnknown, "find kind NetworkFence")
+	}
+	if mapper.resets != 1 {
+		t.Errorf("%d discoveries of ten reads", mapper.resets)
 	}
 }
 
