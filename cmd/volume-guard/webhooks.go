@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
@@ -101,26 +102,45 @@ func (w *webhooks) begun() error {
 // answerWithin is the time that requests in progress have to end, above the webhooks' timeoutSeconds of 4.
 const answerWithin = 5 * time.Second
 
-// run serves until ctx ends. An error is returned at once, because the program must not run without its port.
+// lingerTime is the time that Kubernetes has to take a terminating pod out of its Service. A request that is refused
+// until then fails, although another replica could answer it.
+const lingerTime = 3 * time.Second
+
+// run serves until some seconds after ctx has ended. An error is returned at once, because the program must not run
+// without its port.
 func (w *webhooks) run(ctx context.Context) error {
 	klog.FromContext(ctx).Info("Serving webhooks", "address", w.listener.Addr().String())
-	ctx, cancel := context.WithCancel(ctx)
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { w.rotator.Run(ctx) })
+	all.Go(func() { w.rotator.Run(serving) })
 	all.Go(func() {
-		panics.Restart(ctx, clock.RealClock{}, "drivers of the webhook", w.drivers.Run, func(error) {})
+		panics.Restart(serving, clock.RealClock{}, "drivers of the webhook", w.drivers.Run, func(error) {})
 	})
-	all.Go(func() {
-		<-ctx.Done()
+	return serve(ctx, w.server, w.listener, lingerTime)
+}
+
+// serve answers requests until linger after the end of ctx, and lets those in progress end.
+func serve(ctx context.Context, server *http.Server, on net.Listener, linger time.Duration) error {
+	serving, served := context.WithCancel(context.WithoutCancel(ctx))
+	var closing sync.WaitGroup
+	defer closing.Wait()
+	defer served()
+	closing.Go(func() {
+		select {
+		case <-serving.Done():
+			return
+		case <-ctx.Done():
+		}
+		controller.Pause(serving, clock.RealClock{}, linger)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 		defer cancel()
-		if w.server.Shutdown(grace) != nil {
-			_ = w.server.Close()
+		if server.Shutdown(grace) != nil {
+			_ = server.Close()
 		}
 	})
-	if err := w.server.ServeTLS(w.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.ServeTLS(on, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve webhooks: %w", err)
 	}
 	return nil
