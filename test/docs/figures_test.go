@@ -322,6 +322,7 @@ func missed() map[string]string {
 		"Released to DeleteVolume, p99":                           "released_to_deleted_ms_p99",
 		"memory at rest with 100,000 PVs":                         "steady_rss_mib_100000",
 		"calls of the API server in 10 idle minutes":              "idle_api_calls_10min",
+		"processor time while idle":                               "idle_cpu_percent",
 		"pods gone per second, 1,000 at once":                     "pods_gone_per_second",
 		"from the DELETE of a pod to its end, p50":                "pod_gone_ms_p50",
 		"pods scheduled per second with locks":                    "locked_scheduled_per_second",
