@@ -38,9 +38,27 @@ type reported[R ~string] struct {
 	unreported bool
 	// aside is the additional reason, which stays true for any reason.
 	aside R
-	// since is when the reason began, at is the time of the report, and changed the time of the last report that followed
-	// a change, zero for never.
-	since, at, changed time.Time
+	// at is the time of the report, and changed the time of the last report that followed a change, zero for never.
+	at, changed time.Time
+	// since is when the reason began, and turned when it last took the place of other, which began at otherSince.
+	since, turned, otherSince time.Time
+	other                     R
+}
+
+// brief is how long another reason may interrupt one that lasts, about twice the longest interval of tries. A call that
+// hangs, for example, fails and is in progress in turn.
+const brief = 10 * time.Minute
+
+// after sets when the reason of r began, which follows another report on the object.
+func (r *reported[R]) after(before reported[R], now time.Time) {
+	r.since, r.turned, r.other, r.otherSince = before.since, before.turned, before.other, before.otherSince
+	if r.reason == before.reason {
+		return
+	}
+	r.since, r.turned, r.other, r.otherSince = now, now, before.reason, before.since
+	if r.waits && before.waits && r.reason == before.other && now.Sub(before.turned) <= brief {
+		r.since = before.otherSince
+	}
 }
 
 // news reports whether a report is due, with differs telling whether it differs from the last one. changed and at are
@@ -58,10 +76,8 @@ func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before, now := b.last[uid], b.clock.Now()
-	after := reported[R]{reason: reason, detail: detail, waits: waits, aside: before.aside, since: before.since}
-	if before.reason != reason {
-		after.since = now
-	}
+	after := reported[R]{reason: reason, detail: detail, waits: waits, aside: before.aside}
+	after.after(before, now)
 	again = before.reason == reason && !before.unreported
 	differs := !again || before.detail != detail
 	if news = b.pace.news(differs, before.changed, before.at, now); news {
@@ -86,8 +102,10 @@ func (b *lastReports[R]) Count(uid types.UID, reason R) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if before := b.last[uid]; before.reason != reason {
-		b.put(uid, reported[R]{reason: reason, waits: true, unreported: true, aside: before.aside, since: b.clock.Now(),
-			at: before.at, changed: before.changed})
+		now := reported[R]{reason: reason, waits: true, unreported: true, aside: before.aside, at: before.at,
+			changed: before.changed}
+		now.after(before, b.clock.Now())
+		b.put(uid, now)
 	}
 }
 

@@ -80,6 +80,34 @@ func TestWaitingCount(t *testing.T) {
 	}
 }
 
+// A wait whose reason alternates with another is as old as it is long.
+func TestInterruptedWaitKeepsItsAge(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	for between, want := range map[time.Duration]map[reason]waiting{
+		brief / 2: {"Failed": {1, 20 * brief}}, brief + 1: {"Failed": {1, 0}},
+	} {
+		clk := testclock.NewFakePassiveClock(start)
+		b := lastReports[reason]{clock: clk}
+		for n := range 20 * brief / between / 2 {
+			clk.SetTime(start.Add(2 * n * between))
+			b.news("a", "Failed", "no answer", true)
+			clk.SetTime(start.Add((2*n + 1) * between))
+			b.Count("a", "InProgress")
+		}
+		clk.SetTime(start.Add(20 * brief / between / 2 * 2 * between))
+		b.news("a", "Failed", "no answer", true)
+		if got := b.Waiting(); !maps.Equal(got, want) {
+			t.Errorf("each %s: %v wait, want %v", between, got, want)
+		}
+		b.Aside("a", "Odd")
+		b.news("a", "Unused", "", false)
+		b.news("a", "Failed", "no answer", true)
+		if got := b.Waiting()["Failed"].longest; got != 0 {
+			t.Errorf("each %s: after its end, it waits for %s", between, got)
+		}
+	}
+}
+
 // A change is reported at once, further changes once a minute, and an unchanged state before its Event expires.
 func TestPace(t *testing.T) {
 	start := time.Unix(1e9, 0)

@@ -175,7 +175,7 @@ func FuzzReports(f *testing.F) {
 				t.Errorf("an Event with %d bytes: %q", len(message), message)
 			}
 		}
-		const around = 500 // the record of one object without the detail
+		const around = 800 // the record of one object without the detail
 		if kept := fmt.Sprintf("%+v", r); len(kept) > events.MaxMessage+around {
 			t.Errorf("%d bytes are kept: %s", len(kept), kept)
 		}
