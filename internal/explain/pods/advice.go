@@ -123,6 +123,7 @@ func adviseByReason(s *explain.Explanation, pod explain.Pod, reason podsafety.Re
 	case podsafety.ReasonConfirmationMismatch:
 		s.Advise("To remove the annotation: kubectl annotate pod %s %s-", of, objects.ConfirmAnnotation)
 	case podsafety.ReasonGracePeriodRunning:
+		s.Advise("To end it now: kubectl delete pod %s --force", of)
 		s.Advise("To take the confirmation back while it waits: kubectl annotate pod %s %s-", of, objects.ConfirmAnnotation)
 		return true
 	default:

@@ -168,6 +168,7 @@ func TestExplainPod(t *testing.T) {
 			f.Pod.DeletionTimestamp = ptr.To(ago(-20 * time.Second))
 			f.Pod.Annotations = map[string]string{ConfirmAnnotation: "u"}
 		}, []string{"(GracePeriodRunning)", "Waits for    the end of its grace period, 03:04:25Z",
+			"You can      To end it now: kubectl delete pod db-0 -n shop --force",
 			"kubectl annotate pod db-0 -n shop " + ConfirmAnnotation + "-"}},
 		"another pod is confirmed": {func(f *Facts) {
 			f.terminate()
