@@ -30,6 +30,7 @@ interface State {
   version: string;
   docs: string;
   synced: boolean;
+  partial?: boolean;
   connected: boolean;
   since?: string;
   problem?: string;

@@ -97,6 +97,8 @@ type State struct {
 	Docs string `json:"docs"`
 	// Synced: every readable kind was read once, before which the tables are incomplete.
 	Synced bool `json:"synced"`
+	// Partial: a kind that decides on rows of PVs, claims, pods or nodes could not be read, so some may be missing.
+	Partial bool `json:"partial,omitempty"`
 	// Connected: the watches are up. If they are not, the rows are as of Since, and Problem is the cause.
 	Connected bool         `json:"connected"`
 	Since     *metav1.Time `json:"since,omitempty"`

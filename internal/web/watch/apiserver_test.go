@@ -92,7 +92,8 @@ func TestAPIServerRestart(t *testing.T) {
 		t.Errorf("state is %+v", state)
 	}
 	// No other kind is unread: an unreachable API server does not refuse.
-	if len(state.Unread) != 1 || !strings.HasPrefix(state.Unread[0], "Leak reports: they are not read here") {
+	if state.Partial || len(state.Unread) != 1 ||
+		!strings.HasPrefix(state.Unread[0], "Leak reports: they are not read here") {
 		t.Errorf("not read are %q", state.Unread)
 	}
 	if !slices.Contains(ids(t.Context(), c), "pv/before") {
@@ -124,7 +125,7 @@ func TestForbiddenReadsAreReported(t *testing.T) {
 	until(t, "the PV has a row", func() bool { return slices.Contains(ids(t.Context(), c), "pv/readable") })
 	until(t, "all was tried", func() bool { return c.State(t.Context()).Synced })
 	state := c.State(t.Context())
-	if !state.Connected {
+	if !state.Connected || !state.Partial {
 		t.Errorf("state is %+v", state)
 	}
 	for _, what := range []string{"Claims: ", "Pods: ", "Nodes: ", "VolumeAttachments: ", "CSIDrivers: ", "CSINodes: ",

@@ -84,6 +84,7 @@ func (c *Cluster) health() []health {
 // State returns how current the caches are, and the reads that the API server refuses.
 func (c *Cluster) State(ctx context.Context) view.State {
 	s := stateOf(c.health())
+	s.Partial = len(s.Unread) > 0
 	if c.cfg.LeakPort == 0 {
 		s.Unread = append(s.Unread, "Leak reports: they are not read here. So it is not known which leaks are suspected.")
 	} else if _, err := c.reports(); err != nil {

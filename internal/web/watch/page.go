@@ -43,6 +43,8 @@ type Page struct {
 	shown view.Object
 	// podErr is the reason why the last explanation could not read the pod, nil if it could, and for other kinds.
 	podErr error
+	// patience is liveTimeout.
+	patience time.Duration
 	// explained is the end of the last live explanation, took is its duration, and of identifies its input.
 	explained time.Time
 	took      time.Duration
@@ -61,7 +63,8 @@ func (c *Cluster) Open(ctx context.Context, ref view.Ref) (*Page, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	p := &Page{c: c, ref: ref, cancel: cancel, running: &sync.WaitGroup{},
-		prefix: "change/" + string(uuid.NewUUID()) + "/"}
+		prefix:   "change/" + string(uuid.NewUUID()) + "/",
+		patience: liveTimeout}
 	p.events = &events{c: c, tables: map[string]*table[v1.Event]{},
 		start: func(run func(context.Context)) { p.running.Go(func() { run(ctx) }) }}
 	p.cluster = c.cluster
@@ -177,6 +180,8 @@ func (p *Page) explain(ctx context.Context, a view.Around) (_ *explain.Explanati
 		}
 	}
 	begun := p.c.now()
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
+	defer cancel()
 	e, err := Explain(ctx, p.cluster, p.ref)
 	p.explained, p.of = p.c.now(), of
 	p.took = p.explained.Sub(begun)
@@ -213,6 +218,9 @@ const (
 	// liveAge is the interval after which an explanation is made anew without a seen change, for ages and unwatched
 	// objects.
 	liveAge = 30 * time.Second
+	// liveTimeout limits an explanation. Its stream has no heartbeat meanwhile, and the page takes a stream for dead that
+	// is silent for 45 seconds (page/app/stream.js).
+	liveTimeout = 20 * time.Second
 )
 
 func (p *Page) due(of string) bool {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -80,6 +81,19 @@ func TestPageSaysThatPodIsGone(t *testing.T) {
 				t.Errorf("%d, known is %v: %+v", status, known, object)
 			}
 		}
+	}
+}
+
+// The stream of a page has no heartbeat during an explanation, so that one ends although the API server is silent.
+func TestExplanationThatHangsIsUnread(t *testing.T) {
+	silent := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	_, page := open(t, silent, view.Ref{Kind: view.KindPod, Namespace: "shop", Name: "data"})
+	if page.patience != liveTimeout {
+		t.Errorf("an explanation may take %s", page.patience)
+	}
+	page.patience = time.Millisecond
+	if object, _ := look(t, page); object.Unread == "" {
+		t.Errorf("%+v", object)
 	}
 }
 

@@ -50,9 +50,11 @@ function takeState(data) {
   state = data;
   setDocs(data.docs);
   showTitle();
+  const partial = Boolean(data.partial);
   const unread = Boolean(data.unread?.length);
-  if (store.complete !== data.synced || store.unread !== unread) {
+  if (store.complete !== data.synced || store.partial !== partial || store.unread !== unread) {
     store.complete = data.synced;
+    store.partial = partial;
     store.unread = unread;
     if (view && "update" in view) view.update();
     showNavigation();

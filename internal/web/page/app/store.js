@@ -13,7 +13,9 @@ export class Store {
   records = new Map();
   /** Whether the server has read all that it can: else rows are missing. */
   complete = false;
-  /** Whether the server could not read all kinds: missing rows then show nothing. */
+  /** Whether the server could not read all kinds that have rows: missing rows then show nothing. */
+  partial = false;
+  /** Whether it could not read something, such as reports of leaks. */
   unread = false;
 
   /**

@@ -110,7 +110,12 @@ export class ListView {
     setText(this.count, !this.store.complete && !all ? "" :
       number(chosen.length) + of + total + (action ? ` · ${plural(action, "needs", "need")} action` : ""));
     setText(this.empty, all ? "Nothing matches the search and the filters." : !this.store.complete ?
-      "Reading the cluster…" : this.store.unread ? this.words.unread : this.words.empty);
+      "Reading the cluster…" : this.#lacks() ? this.words.unread : this.words.empty);
+  }
+
+  /** Whether rows of this view may be missing. */
+  #lacks() {
+    return this.view === "leaks" ? this.store.unread : this.store.partial;
   }
 
   /** @param {ReturnType<typeof facets>} counts */

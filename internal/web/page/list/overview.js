@@ -80,14 +80,14 @@ export class Overview {
     const drivers = namespace ? driversIn(summary.drivers, records, namespace, Date.now()) : summary.drivers;
     const changes = (summary.changes ?? []).filter(({ row }) => !namespace || namespaceOf(row) === namespace)
       .reverse();
-    const text = JSON.stringify([drivers, changes, namespace, this.store.unread]);
+    const text = JSON.stringify([drivers, changes, namespace, this.store.partial]);
     if (text === this.#last) return;
     this.#last = text;
     this.#drivers = drivers;
     this.table.hidden = !drivers.length;
     this.note.hidden = !namespace || !drivers.length;
     this.empty.hidden = drivers.length > 0;
-    const known = this.store.unread ? " that could be read" : "";
+    const known = this.store.partial ? " that could be read" : "";
     this.empty.replaceChildren(namespace ? `No object${known} in namespace ${namespace} belongs to a driver.` :
       `No PV${known} belongs to a driver. `,
     namespace ? "" : docsLink("how-to/install.md", "Install csi-reclaimer beside a driver") ?? "");

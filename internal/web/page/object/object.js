@@ -11,6 +11,8 @@ import { Timeline } from "./timeline.js";
 export class ObjectView {
   #headline = "";
   #facts = "";
+  /** @type {ObjectState|null} The last state that had something to show: a new stream may not be able to read it. */
+  #last = null;
 
   /**
    * @param {Route} route
@@ -41,6 +43,8 @@ export class ObjectView {
 
   /** @param {ObjectState} object */
   show(object) {
+    if (object.explanation || object.exists) this.#last = object;
+    else if (object.unread && this.#last) object = { ...this.#last, unread: object.unread };
     const headline = object.unread ? `${this.title} could not be read: ${object.unread}` :
       object.explanation?.headline ?? object.text ?? (object.exists ? "Nothing is known about it." :
         `${this.title} does not exist, or is gone.`);
