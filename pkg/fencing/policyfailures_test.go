@@ -1,8 +1,10 @@
 package fencing
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,6 +146,31 @@ func TestChangeEndsPass(t *testing.T) {
 		if w.fences["b"] != nil || w.policies["p"].ResourceVersion != before || len(w.policyReports.Waiting()) > 0 {
 			t.Errorf("%v: calls %q", changed, w.took())
 		}
+	}
+}
+
+// The replica ends, or loses leadership.
+func TestCanceledPassReportsNothing(t *testing.T) {
+	t.Parallel()
+	w := due(t)
+	w.view.failed(errNoAnswer)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.hook = func(string) { cancel() }
+	w.fail["list pods of a"] = context.Canceled
+	w.reconcilePolicy(ctx, "p")
+	if calls := w.took(); slices.Contains(calls, "status of policy") || len(w.policyReports.Waiting()) > 0 ||
+		w.judgements.Waiting()[fencing.ReasonAPIReadFailed] > 0 {
+		t.Errorf("calls %q, %v and %v wait", calls, w.policyReports.Waiting(), w.judgements.Waiting())
+	}
+}
+
+func TestFailedPolicyStatusIsReported(t *testing.T) {
+	t.Parallel()
+	w := due(t)
+	w.fail["status of policy"] = errNoAnswer
+	w.reconcilePolicy(t.Context(), "p")
+	if waiting := w.policyReports.Waiting(); waiting[fencing.ReasonAPIWriteFailed] != 1 || w.fences["a"] == nil {
+		t.Errorf("%v waits, fenced %t", waiting, w.fences["a"] != nil)
 	}
 }
 
