@@ -47,8 +47,9 @@ func recordedRuns() []recordedRun {
 		{name: "another program removes what is ours", happens: oursRemoved, fire: []string{
 			"CSIReclaimerFinalizerContested", "CSIReclaimerPVsUnprotected", "CSIReclaimerVolumeLeaked",
 			"VolumeGuardLockDamaged"}},
+		// The kind VolumeLock is not installed here.
 		{name: "a node is away", goesOn: 240, happens: nodeAway, fire: []string{"VolumeGuardLockHolderUnreachable",
-			"VolumeGuardPodHeldForHours", "VolumeGuardPodsGated", "VolumeGuardPodsHeld"}},
+			"VolumeGuardPodHeldForHours", "VolumeGuardPodsGated", "VolumeGuardPodsHeld", "VolumeGuardVolumesUnlocked"}},
 		{name: "fences do not end", scrapes: 90, goesOn: longest, happens: fences, fire: []string{
 			"VolumeGuardFenceContradicted", "VolumeGuardFenceFails", "VolumeGuardFenceStuck", "VolumeGuardFenceWaits",
 			"VolumeGuardFencedForHours", "VolumeGuardFencePolicyFails", "VolumeGuardFencesHalted", "VolumeGuardNodeNotFenced",
@@ -75,7 +76,6 @@ var notRecorded = map[string]string{
 	"VolumeGuardLockHolderIdle":              "the control plane of a recording has no scheduler that finds no node",
 	"VolumeGuardManyVolumesLocked":           "it needs thousands of volumes on nodes that are away",
 	"VolumeGuardProtectionStuck":             "kube-controller-manager of the control plane protects claims and PVs",
-	"VolumeGuardVolumesUnlocked":             "what fails is tried again after a minute, which is an hour of a recording",
 }
 
 // allIsWell deletes a claim before its PV, and a PV before its claim.
