@@ -25,8 +25,8 @@ const (
 	progressEvery = 5 * time.Second
 )
 
-// Release calls release, which removes from objects what a controller has added to them. A release does nothing but
-// write, so a dry run has none, and Release fails before the call. purpose begins each error.
+// Release calls release, which removes the additions of a controller from objects. A release consists of writes, so
+// Release fails in a dry run before the call. purpose begins each error.
 func Release[R any](ctx context.Context, purpose string, dryRun bool,
 	release func(context.Context) (R, error)) (done R, err error) {
 	if dryRun {

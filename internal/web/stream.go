@@ -156,8 +156,7 @@ func (s *stream) object(ctx context.Context, h *hub, page *watch.Page) error {
 const maxEntries = 10000
 
 // unsent returns the entries that are new or changed since they were sent, and notes them as sent. all has the oldest
-// first. Where there is no room for a new entry, one entry says so; of those that are new together, the latest have
-// room first.
+// first. The latest of the new entries have room first, and one entry says that others are left out.
 func unsent(sent map[string]view.Entry, all []view.Entry) (news []view.Entry) {
 	for _, entry := range slices.Backward(all) {
 		if _, was := sent[entry.ID]; !was && len(sent) >= maxEntries {

@@ -255,8 +255,8 @@ func TestListStreamSendsChangesOfWaitingObjects(t *testing.T) {
 	}
 }
 
-// What cannot be read for a while has neither ended nor begun to wait.
-func TestRefusedReadChangesNothing(t *testing.T) {
+// An object that cannot be read for a while has neither ended nor begun to wait.
+func TestUnreadObjectsNeitherEndNorBeginToWait(t *testing.T) {
 	f := newFake("a")
 	url, _ := serve(t, f, clock.RealClock{}, 10)
 	c := connect(t, url)

@@ -41,8 +41,8 @@ func release[R any](call func(context.Context) (R, error)) func(context.Context)
 	return func(ctx context.Context) error { _, err := call(ctx); return err }
 }
 
-// TestDryRunReleasesNothing covers each controller with a Release.
-func TestDryRunReleasesNothing(t *testing.T) {
+// TestReleaseFailsInDryRun covers each controller with a Release.
+func TestReleaseFailsInDryRun(t *testing.T) {
 	t.Parallel()
 	var server noServer
 	config, dry := &rest.Config{Transport: &server}, controllers.Settings{DryRun: true}

@@ -150,7 +150,7 @@ func TestChangeEndsPass(t *testing.T) {
 }
 
 // The replica ends, or loses leadership.
-func TestCanceledPassReportsNothing(t *testing.T) {
+func TestPassThatIsCanceledHasNoReport(t *testing.T) {
 	t.Parallel()
 	w := due(t)
 	w.view.failed(errNoAnswer)

@@ -49,8 +49,9 @@ type Config struct {
 	// correction by a person, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
 	// external-provisioner.
 	RetryStart, RetryMax time.Duration
-	// PVs is a watch cache of PVs. The caller keeps it up to date while Watch or Run is working. If it is of a
-	// reclaim.Controller, that one needs the in-flight log, too (reclaim.Config.InFlight). Default: a watch of its own.
+	// PVs is a watch cache of PVs. The caller keeps it up to date while Watch or Run is working. A
+	// reclaim.Controller that provides it needs the in-flight log, too (reclaim.Config.InFlight). Default: a watch of its
+	// own.
 	PVs PVLister
 	// Claims, if set, receives the events of the watch of claims. It is the reclaim.Controller of the same driver, which
 	// then does not read claims whose deletion was shown, and receives no events with FinishOnly.

@@ -112,8 +112,8 @@ func (s *State) Ready() error {
 	return s.begun()
 }
 
-// metrics returns the metric of the state, which is served from the moment the port is open: a program that waits for
-// its driver has no other metric that tells it from a program at rest.
+// metrics returns the metric of the state, which is served from the moment the port is open. A program that waits for
+// its driver differs from a program at rest by no other metric.
 func (s *State) metrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -64,8 +64,7 @@ func (a *Around) Exists(ref Ref) bool {
 	return slices.ContainsFunc(a.Objects, func(o Related) bool { return o.Ref == ref && o.fields != nil })
 }
 
-// Keep adds the objects of an earlier look that this one lacks, unless they are gone: those that an unread kind hides,
-// and those that are no longer related.
+// Keep adds objects of an earlier look that are not gone: an unread kind hides them, or they are no longer related.
 func (a *Around) Keep(earlier Around, gone func(Ref) bool) {
 	found := byID(*a)
 	for i := range earlier.Objects {

@@ -84,7 +84,7 @@ func TestPageSaysThatPodIsGone(t *testing.T) {
 	}
 }
 
-// The stream of a page has no heartbeat during an explanation, so that one ends although the API server is silent.
+// The stream of a page has no heartbeat during an explanation, which therefore ends although the API server is silent.
 func TestExplanationThatHangsIsUnread(t *testing.T) {
 	silent := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	_, page := open(t, silent, view.Ref{Kind: view.KindPod, Namespace: "shop", Name: "data"})

@@ -45,7 +45,7 @@ type table[R any] struct {
 	// err is the outcome of the last request, and panicked the panic that ended the watch, until a later list is complete:
 	// requests for pages may succeed before the next panic.
 	err, panicked error
-	// heard is the time of the last word of the API server, and since is what it was when the API server was lost.
+	// heard is the time of the last word of the API server, and since is its value at the loss of the API server.
 	heard, since time.Time
 	all          []R
 	allOf        uint64

@@ -75,7 +75,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestListNames reads standard output as a script does. Standard error has what the list lacks.
+// TestListNames reads standard output as a script does. Standard error names the kinds that the list lacks.
 func TestListNames(t *testing.T) {
 	next := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "new", UID: "bank-new"},
 		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")}}
