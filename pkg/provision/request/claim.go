@@ -87,11 +87,21 @@ func (f Facts) checkDriver(source volume.SourceRef) error {
 	return nil
 }
 
-// capabilities returns one capability for each access mode of the claim, in its order. The CSI mode of an access mode,
-// with and without the driver's SINGLE_NODE_MULTI_WRITER, comes from a table of csi-lib-utils, which the attacher
-// shares.
+// accessModes returns the access modes of the claim, each once and in its order. The API server accepts thousands of
+// equal ones, which would fill the request, the PV, and the in-flight log that all tenants share.
+func (f Facts) accessModes() (modes []v1.PersistentVolumeAccessMode) {
+	for _, mode := range f.Claim.Spec.AccessModes {
+		if !slices.Contains(modes, mode) {
+			modes = append(modes, mode)
+		}
+	}
+	return modes
+}
+
+// capabilities returns one capability for each access mode. The CSI mode of an access mode, with and without the
+// driver's SINGLE_NODE_MULTI_WRITER, comes from a table of csi-lib-utils, which the attacher shares.
 func (f Facts) capabilities(fsType string) ([]*csi.VolumeCapability, error) {
-	modes := f.Claim.Spec.AccessModes
+	modes := f.accessModes()
 	switch {
 	case len(modes) == 0:
 		return nil, refuse(ReasonClaimInvalid, "claim %q has no access mode; set spec.accessModes", f.claimName())

@@ -50,7 +50,7 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 				APIVersion: "v1", Kind: "PersistentVolumeClaim",
 				Namespace: f.Claim.Namespace, Name: f.Claim.Name, UID: f.Claim.UID, ResourceVersion: f.Claim.ResourceVersion,
 			},
-			AccessModes:                   slices.Clone(f.Claim.Spec.AccessModes),
+			AccessModes:                   f.accessModes(),
 			MountOptions:                  slices.Clone(f.Class.MountOptions),
 			StorageClassName:              f.Class.Name,
 			PersistentVolumeReclaimPolicy: ptr.Deref(f.Class.ReclaimPolicy, ""),

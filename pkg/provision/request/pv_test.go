@@ -265,8 +265,8 @@ func TestCapabilities(t *testing.T) {
 		"an unknown access mode is refused": {facts(modes("Whatever")), string(ReasonClaimInvalid)},
 		"one pod beside other access modes is refused": {facts(modes(v1.ReadWriteOnce, v1.ReadWriteOncePod)),
 			string(ReasonClaimInvalid)},
-		"one pod twice is refused as beside another": {facts(modes(v1.ReadWriteOncePod, v1.ReadWriteOncePod)),
-			string(ReasonClaimInvalid)},
+		"one for equal modes": {facts(modes(v1.ReadOnlyMany, v1.ReadWriteOnce, v1.ReadOnlyMany)),
+			"MULTI_NODE_READER_ONLY mount  []; SINGLE_NODE_WRITER mount  []"},
 		"a filesystem of an empty name is the driver's own": {facts(parameter("csi.storage.k8s.io/fstype", "")),
 			"SINGLE_NODE_WRITER mount  []"},
 	}
