@@ -5,6 +5,7 @@ package fenceadmission
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -121,10 +122,19 @@ func TestFencePolicySchema(t *testing.T) {
 	of := func(spec fields) *unstructured.Unstructured {
 		return object("FencePolicy", "policy", with(fields{"agents": agents(job())}, spec))
 	}
+	selecting := func(operator string, values ...any) fields {
+		selector := fields{"matchExpressions": []any{fields{"key": "a", "operator": operator, "values": values},
+			fields{"key": "b", "operator": "DoesNotExist"}}}
+		return fields{"nodeSelector": selector, "namespaceSelector": selector}
+	}
 	const number = "must be 1 or more, or 1% to 100%"
 	testCreate(t, policies, map[string]row{
-		"agents alone": {of(nil), ""},
-		"no agents":    {of(fields{"agents": nil}), "spec.agents: Required value"},
+		"agents alone":        {of(nil), ""},
+		"selectors":           {of(selecting("In", "a")), ""},
+		"an unknown operator": {of(selecting("in", "a")), "operator must be In or NotIn"},
+		"values for Exists":   {of(selecting("Exists", "a")), "operator must be In or NotIn"},
+		"no values for In":    {of(selecting("In")), "operator must be In or NotIn"},
+		"no agents":           {of(fields{"agents": nil}), "spec.agents: Required value"},
 		"volumes first": {
 			of(fields{"agents": agents(networkFence(), job())}), "agents that cover Volumes must come last"},
 		"40 seconds":            {of(fields{"unreachableAfter": "40s"}), ""},
@@ -139,6 +149,7 @@ func TestFencePolicySchema(t *testing.T) {
 		"more than all":         {of(fields{"maxFences": "101%"}), number},
 		"a share of nothing":    {of(fields{"maxFences": "0%"}), number},
 		"no fences":             {of(fields{"maxFences": int64(0)}), number},
+		"more than an int32":    {of(fields{"maxFences": int64(math.MaxInt32) + 1}), number},
 		"a number as a string":  {of(fields{"maxFences": "3"}), number},
 		"many":                  {of(fields{"maxFences": "many"}), number},
 		"no fences of a zone":   {of(fields{"maxFencesPerZone": int64(0)}), "maxFencesPerZone"},

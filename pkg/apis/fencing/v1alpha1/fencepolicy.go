@@ -30,6 +30,7 @@ type FencePolicy struct {
 type FencePolicySpec struct {
 	// nodeSelector selects the nodes by their labels. An empty selector selects all nodes.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="operator must be In or NotIn, with values, or Exists or DoesNotExist, without"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitzero"`
 
 	// allowControlPlane also selects nodes with the label node-role.kubernetes.io/control-plane. Default false.
@@ -38,6 +39,7 @@ type FencePolicySpec struct {
 
 	// namespaceSelector selects by their labels the namespaces whose waiting pods justify a fence. Default all.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="operator must be In or NotIn, with values, or Exists or DoesNotExist, without"
 	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector,omitzero"`
 
 	// unreachableAfter is the time on volume-guard's clock for which the condition Ready of the Node must be Unknown and
@@ -62,7 +64,7 @@ type FencePolicySpec struct {
 	// +optional
 	// +default=1
 	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be 1 or more, or 1% to 100%"
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 2147483647 : self.matches('^([1-9][0-9]?|100)%$')",message="must be 1 or more, or 1% to 100%"
 	MaxFences intstr.IntOrString `json:"maxFences,omitzero"`
 	// maxFencesPerZone limits these fences within one zone (label topology.kubernetes.io/zone).
 	// +optional
