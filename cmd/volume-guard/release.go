@@ -220,7 +220,7 @@ func (p printer) releasePods(ctx context.Context, config *rest.Config, c *podsaf
 		return errors.Join(err, errors.New("no pod was released, because new pods would still get the finalizer"))
 	}
 	done, err := c.Release(ctx)
-	return errors.Join(err, p.pods(done))
+	return errors.Join(err, p.pods(done), p.restored(engine.RemoveAdmission(ctx, config)))
 }
 
 // releaseLocks does the same for the scheduling gate of pods, and then frees the locks of claims.
@@ -230,7 +230,17 @@ func (p printer) releaseLocks(ctx context.Context, config *rest.Config, c *singl
 		return errors.Join(err, errors.New("no scheduling gate was removed, because new pods would still get it"))
 	}
 	done, err := c.Release(ctx)
-	return errors.Join(err, p.locks(done))
+	return errors.Join(err, p.locks(done), p.restored(engine.RemoveGateAdmission(ctx, config)))
+}
+
+// restored takes the objects that had to be deleted once more after the release, and returns an error that names them:
+// a program that creates them again would also do so later, when nothing releases the new pods.
+func (p printer) restored(objects []string, err error) error {
+	if len(objects) > 0 {
+		err = errors.Join(err, fmt.Errorf("%s was created again during the release: stop the program that does so, such as "+
+			"the automated sync of Argo CD or Flux, and run the command again", strings.Join(objects, " and ")))
+	}
+	return errors.Join(p.removed(objects, nil), err)
 }
 
 func (p printer) removed(objects []string, err error) error {

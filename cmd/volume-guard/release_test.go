@@ -92,3 +92,16 @@ func TestVolumeInFlightHasWayOut(t *testing.T) {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }
+
+func TestAdmissionThatComesBackFailsRelease(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	err := printer{&out}.restored([]string{"webhook/hold", "binding/stays"}, nil)
+	if err == nil || !strings.Contains(err.Error(), "webhook/hold and binding/stays was created again") ||
+		!strings.Contains(out.String(), "binding/stays was deleted") {
+		t.Errorf("%v, printed %q", err, out.String())
+	}
+	if err := (printer{&out}).restored(nil, nil); err != nil {
+		t.Errorf("without such objects: %v", err)
+	}
+}
