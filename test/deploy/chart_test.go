@@ -68,7 +68,9 @@ func guardValues() map[string][]string {
 			"tolerations[0].key=node-role.kubernetes.io/control-plane", "tolerations[0].operator=Exists",
 			"priorityClassName=system-cluster-critical",
 			affinity + ".key=a", affinity + ".operator=Exists",
-			"podAnnotations.a=b", "serviceAccount.name=other", "serviceAccount.annotations.c=d",
+			`affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes\.io/hostname`,
+			"strategy.rollingUpdate.maxSurge=0", "strategy.rollingUpdate.maxUnavailable=1",
+			"podAnnotations.a=b", "podLabels.e=f", "serviceAccount.name=other", "serviceAccount.annotations.c=d",
 			"networkPolicy.apiServer={10.0.0.1/32,fd00::1/128}",
 			"networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b",
 		},
@@ -85,6 +87,12 @@ func sets(values []string) (args []string) {
 
 // render returns the objects that helm would install, with hooks.
 func render(t *testing.T, values ...string) []document {
+	t.Helper()
+	return rendered(t, append([]string{"releaseOnUninstall.rendered=true"}, values...)...)
+}
+
+// rendered returns the output of helm template.
+func rendered(t *testing.T, values ...string) []document {
 	t.Helper()
 	return documents(t, guard, []byte(mustHelm(t, template(t, append([]string{"--namespace", guardHome},
 		sets(values)...)...)...)))
@@ -243,8 +251,10 @@ func sameKeys(t *testing.T, path string, values, schema, definitions map[string]
 	if schema["additionalProperties"] != false {
 		t.Errorf("%s: the schema takes anything", path)
 	}
-	// helm's own
-	known := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(key string) bool { return key == "global" })
+	// helm's own, and the usual condition of a chart with this one as its dependency
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(key string) bool {
+		return key == "global" || key == "enabled" && !strings.Contains(path, ".")
+	})
 	if there := slices.Sorted(maps.Keys(values)); !slices.Equal(there, known) {
 		t.Errorf("%s: values.yaml has %q, the schema %q", path, there, known)
 	}

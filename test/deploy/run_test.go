@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -235,6 +236,12 @@ func expectReleaseJob(t *testing.T, name string, all []document, args ...string)
 	ours.TerminationGracePeriodSeconds = theirs.TerminationGracePeriodSeconds
 	one.Name, one.Args, one.Ports = other.Name, other.Args, other.Ports
 	one.LivenessProbe, one.ReadinessProbe = other.LivenessProbe, other.ReadinessProbe
+	if ours.Affinity != nil && ours.Affinity.PodAntiAffinity == nil { // the Job starts beside the replicas
+		theirs.Affinity.PodAntiAffinity = nil
+	}
+	if !maps.Equal(job.Spec.Template.Annotations, deployment.Spec.Template.Annotations) {
+		t.Errorf("%s: the Job's pod has the annotations %v", name, job.Spec.Template.Annotations)
+	}
 	if !reflect.DeepEqual(ours, theirs) || job.Namespace != deployment.Namespace {
 		t.Errorf("%s: the Job's pod in %s is not that of the Deployment:\n%s\n%s", name, job.Namespace, pretty(ours),
 			pretty(theirs))
@@ -290,6 +297,17 @@ func TestVolumeGuardRunsAsInstalled(t *testing.T) {
 		"--kubeconfig="+kubeconfigOf(t, deployment.Namespace, pod.ServiceAccountName))
 	p := begin(t, pod, process.Command{Path: binary, Args: args, Env: environment(t, guard, deployment.Namespace)})
 	expectLeads(t, p, guard, ports)
+}
+
+// TestRenderedChartReleasesNothing: kubectl apply ignores the annotation of a hook, and would start the Job.
+func TestRenderedChartReleasesNothing(t *testing.T) {
+	for name, values := range guardValues() {
+		for _, d := range rendered(t, values...) {
+			if d.GetKind() == "Job" {
+				t.Errorf("%s: helm template has the Job %s", name, d.GetName())
+			}
+		}
+	}
 }
 
 // TestChartReleaseHookRunsFirst also checks that the hook's pod has the Deployment's settings, and that the Service

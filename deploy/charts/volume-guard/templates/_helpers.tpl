@@ -75,28 +75,28 @@ first one's objects; fullnameOverride names the objects that run, in the namespa
 {{- end }}
 {{- end }}
 
-{{- /* Common parts of the pods of the Deployment and of the Job. */}}
+{{- /* Common parts of the pods of the Deployment and of the Job. Takes a dict: root, affinity. */}}
 {{- define "volume-guard.placement" -}}
-serviceAccountName: {{ .Values.serviceAccount.name }}
-{{- with .Values.imagePullSecrets }}
+serviceAccountName: {{ .root.Values.serviceAccount.name }}
+{{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
 {{- range . }}
 - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
 {{- end }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with .root.Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with .root.Values.tolerations }}
 tolerations:
 {{- toYaml . | nindent 0 }}
 {{- end }}
-{{- with .Values.affinity }}
+{{- with .affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.priorityClassName }}
+{{- with .root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
