@@ -197,6 +197,9 @@ func (f Facts) requirement() (*csi.TopologyRequirement, error) {
 		return requirement, nil
 	case errors.Is(err, topology.ErrNode):
 		return nil, refuse(ReasonNodeUnfit, "claim %q: %w; another node must be selected", f.claimName(), err)
+	case errors.Is(err, topology.ErrClass):
+		return nil, refuse(ReasonTopologyUnknown, "claim %q: %w; the claim needs a StorageClass whose allowedTopologies "+
+			"name keys of the driver's CSINode objects", f.claimName(), err)
 	default:
 		return nil, refuse(ReasonTopologyUnknown,
 			"claim %q: %w; check that the driver's node pods run, and check its CSINode objects", f.claimName(), err)

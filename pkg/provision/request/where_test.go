@@ -45,6 +45,10 @@ func TestRequirement(t *testing.T) {
 			annotation(volume.AnnSelectedNode, "n-b")), "", ReasonNodeUnfit},
 		"the class does not allow the node": {facts(zones, late, selected("n-b"), allowed("a")), "",
 			ReasonNodeUnfit},
+		"the class allows other keys": {facts(zones, late, selected("n-b"), func(f *Facts) {
+			f.Class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
+				{Key: "failure-domain", Values: []string{"b"}}}}}
+		}), "", ReasonTopologyUnknown},
 		"the driver is not on the node": {facts(zones, late, selected("n-b"), noDriver), "",
 			ReasonNodeUnfit},
 		"the node's labels are on their way": {facts(zones, late, selected("n-b"),

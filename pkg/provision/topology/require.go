@@ -24,6 +24,9 @@ var (
 	// ErrLabels means that the selected node lacks a label that the driver registered. The kubelet sets it a moment after
 	// the registration.
 	ErrLabels = errors.New("the selected node lacks labels of the driver")
+	// ErrClass means that each of the allowedTopologies names a key that the driver does not register on the selected
+	// node. The scheduler compares them with all labels of a node, so it would select such nodes again and again.
+	ErrClass = errors.New("the StorageClass allows no topology that the driver registers")
 )
 
 // Facts are the inputs of a requirement.
@@ -68,7 +71,7 @@ func (f Facts) NeedsNodes() bool {
 // on this node and nowhere else. It is then also a requisite term (CSI spec, "TopologyRequirement"). It lies within one
 // of the class' terms, so that no more topology is allowed than the class allows.
 //
-// An error wraps ErrNowhere, ErrNode or ErrLabels. If allowedTopologies of a class select no topology at all, Require
+// An error wraps ErrNowhere, ErrNode, ErrLabels or ErrClass. If allowedTopologies of a class select no topology at all, Require
 // ignores them like external-provisioner.
 func Require(f Facts) (*csi.TopologyRequirement, error) {
 	if f.Selected == nil {
@@ -81,6 +84,9 @@ func Require(f Facts) (*csi.TopologyRequirement, error) {
 	limits := allowed(f.Allowed)
 	within := slices.IndexFunc(limits, func(t term) bool { return t.holds(here) })
 	switch {
+	case len(limits) > 0 && !slices.ContainsFunc(limits, here.has):
+		return nil, fmt.Errorf("%w: it allows %v, and on node %q the driver registers %v", ErrClass, limits,
+			f.Selected.Name, f.Selected.Keys)
 	case len(limits) > 0 && within < 0:
 		return nil, fmt.Errorf("%w: node %q is at %v, which the StorageClass does not allow", ErrNode, f.Selected.Name, here)
 	case f.Strict:

@@ -40,6 +40,13 @@ func (t term) holds(place term) bool {
 	return !slices.ContainsFunc(t, func(s segment) bool { return !slices.Contains(place, s) })
 }
 
+// has reports whether the term has all keys of another one, whatever their values.
+func (t term) has(other term) bool {
+	return !slices.ContainsFunc(other, func(o segment) bool {
+		return !slices.ContainsFunc(t, func(s segment) bool { return s.key == o.key })
+	})
+}
+
 // with returns the term with one more segment. ok is false if the term has another value for the key, because no node
 // is in two places at once.
 func (t term) with(s segment) (longer term, ok bool) {
