@@ -205,8 +205,8 @@ func (c Config) addPVs(needed *controller.Permissions) {
 	if c.Role != volume.RoleObserver {
 		needed.AddUnsafe("", pvs, "no volume is deleted, because its PV cannot be read live", "get")
 		if !c.DryRun {
-			needed.Add("", pvs, "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that "+
-				"are protected already stay for ever", "patch")
+			needed.Add("", pvs, "no existing PV is protected, so a PV that is deleted before its claim leaks its volume, and "+
+				"deleted PVs with the finalizer, as all new ones have it, stay for ever", "patch")
 		}
 	}
 	if c.Role == volume.RoleOwner && !c.DryRun {

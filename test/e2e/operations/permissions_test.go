@@ -224,7 +224,7 @@ func TestOldStockProvisionerPermissionsLackPatch(t *testing.T) {
 	env := newForRole(t, "", mockdriver.Options{})
 	env.SetRules(fixture.StockProvisionerRules())
 	car := env.StartSidecar(fixture.FastRetries()...) // ready: no deletion is unsafe
-	env.Must(car.WaitLog(env.WithTimeout(), `Preflight: may not patch persistentvolumes: no PV is protected`))
+	env.Must(car.WaitLog(env.WithTimeout(), `Preflight: may not patch persistentvolumes: no existing PV is protected`))
 	if log := car.LogTail(200); !strings.Contains(log,
 		`{apiGroups: [\"\"], resources: [\"persistentvolumes\"], verbs: [\"patch\"]}`) {
 		t.Errorf("the rule to add is not named:\n%s", log)
