@@ -1,39 +1,28 @@
 package capacity
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Action is one step in the reconciliation of an item. Its zero value is Wait.
-type Action uint8
+type Action string
 
 const (
 	// Wait does nothing until an event or the delay of the Decision.
-	Wait Action = iota
+	Wait Action = ""
 	// GetCapacity asks the driver for its free capacity.
-	GetCapacity
+	GetCapacity Action = "Ask"
 	// Create creates the item's object with the driver's last answer.
-	Create
+	Create Action = "Create"
 	// Update writes new capacity or a missing owner into an object.
-	Update
+	Update Action = "Update"
 	// Delete deletes an obsolete or duplicate object.
-	Delete
+	Delete Action = "Delete"
 )
 
 // String returns the action as it appears in the log.
-func (a Action) String() string {
-	switch a {
-	case Wait:
-		return "Wait"
-	case GetCapacity:
-		return "Ask"
-	case Create:
-		return "Create"
-	case Update:
-		return "Update"
-	case Delete:
-		return "Delete"
-	}
-	return "Unknown"
-}
+func (a Action) String() string { return cmp.Or(string(a), "Wait") }
 
 // Decision is the next step for an item, with its reason.
 type Decision struct {

@@ -1,28 +1,24 @@
 package inuse
 
-import engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+import "cmp"
 
 // Action is one step; the zero value is Wait.
-type Action uint8
+type Action string
 
 const (
 	// Wait does nothing now.
-	Wait Action = iota
+	Wait Action = ""
 	// ReadUsers reads the users of the object from the API server.
-	ReadUsers
+	ReadUsers Action = "ReadUsers"
 	// AddFinalizer adds the finalizer.
-	AddFinalizer
+	AddFinalizer Action = "AddFinalizer"
 	// RemoveFinalizer removes the finalizer, after which a terminating object is deleted. It fails if the object has
 	// changed since it was read.
-	RemoveFinalizer
+	RemoveFinalizer Action = "RemoveFinalizer"
 )
 
-var actionNames = []string{
-	Wait: "Wait", ReadUsers: "ReadUsers", AddFinalizer: "AddFinalizer", RemoveFinalizer: "RemoveFinalizer",
-}
-
 // String returns the action's name for logs.
-func (a Action) String() string { return engine.Name(a, actionNames) }
+func (a Action) String() string { return cmp.Or(string(a), "Wait") }
 
 // Decision is the next step for one object, with its reason.
 type Decision struct {

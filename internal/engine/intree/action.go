@@ -54,13 +54,4 @@ var actionNames = []string{
 func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind returns the action's effect on objects; an unknown action counts as a write.
-func (a Action) Kind() session.Kind {
-	switch a {
-	case Wait:
-		return session.Waits
-	case ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal, ReadTwin:
-		return session.Reads
-	default:
-		return session.Writes
-	}
-}
+func (a Action) Kind() session.Kind { return session.KindOf(a) }

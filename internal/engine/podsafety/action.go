@@ -39,16 +39,7 @@ var actionNames = []string{
 func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind returns the effect of the action, where an unknown action counts as a write.
-func (a Action) Kind() session.Kind {
-	switch a {
-	case Wait:
-		return session.Waits
-	case ReadPod, ReadNode, ReadLease, ReadFence:
-		return session.Reads
-	default:
-		return session.Writes
-	}
-}
+func (a Action) Kind() session.Kind { return session.KindOf(a) }
 
 const (
 	// NamespaceLabel on a namespace is the mode of pod safety there: EnforceValue or WarnValue.

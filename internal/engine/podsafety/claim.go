@@ -50,28 +50,20 @@ type ClaimFacts struct {
 }
 
 // ClaimAction is one step with a claim. The zero value is [LeaveClaim].
-type ClaimAction uint8
+type ClaimAction string
 
 const (
 	// LeaveClaim does nothing until the next event.
-	LeaveClaim ClaimAction = iota
+	LeaveClaim ClaimAction = ""
 	// HoldClaim adds the finalizer to the claim.
-	HoldClaim
+	HoldClaim ClaimAction = "HoldClaim"
 	// AwaitPod keeps a claim that is terminating, because its pod may use it.
-	AwaitPod
+	AwaitPod ClaimAction = "AwaitPod"
 	// ReadClaimPod reads the pod from the API server, to decide whether to release the claim.
-	ReadClaimPod
+	ReadClaimPod ClaimAction = "ReadClaimPod"
 	// ReleaseClaim removes the finalizer from the claim.
-	ReleaseClaim
+	ReleaseClaim ClaimAction = "ReleaseClaim"
 )
-
-var claimActionNames = []string{
-	LeaveClaim: "LeaveClaim", HoldClaim: "HoldClaim", AwaitPod: "AwaitPod", ReadClaimPod: "ReadClaimPod",
-	ReleaseClaim: "ReleaseClaim",
-}
-
-// String returns the action as used in logs.
-func (a ClaimAction) String() string { return session.Name(a, claimActionNames) }
 
 // DecideClaim returns the next step for one claim.
 //

@@ -38,29 +38,21 @@ type LockFacts struct {
 }
 
 // LockAction is one step with a lock. The zero value is [KeepLock].
-type LockAction uint8
+type LockAction string
 
 const (
 	// KeepLock neither removes nor creates a lock.
-	KeepLock LockAction = iota
+	KeepLock LockAction = ""
 	// CreateLock makes the API server refuse the creation of VolumeAttachments of the volume for any node but the pod's.
-	CreateLock
+	CreateLock LockAction = "CreateLock"
 	// ReadLockFence reads the fence of the pod's node, and then the node, from the API server, to decide whether the
 	// volume needs the lock.
-	ReadLockFence
+	ReadLockFence LockAction = "ReadLockFence"
 	// ReadHolder reads the pod from the API server, to decide whether to remove the lock.
-	ReadHolder
+	ReadHolder LockAction = "ReadHolder"
 	// RemoveLock deletes the lock, unless it is for another holder by now.
-	RemoveLock
+	RemoveLock LockAction = "RemoveLock"
 )
-
-var lockActionNames = []string{
-	KeepLock: "KeepLock", CreateLock: "CreateLock", ReadLockFence: "ReadLockFence", ReadHolder: "ReadHolder",
-	RemoveLock: "RemoveLock",
-}
-
-// String returns the action as used in logs.
-func (a LockAction) String() string { return session.Name(a, lockActionNames) }
 
 // DecideLock returns the next step for the lock of one volume.
 //

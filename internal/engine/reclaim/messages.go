@@ -47,14 +47,7 @@ var actionNames = []string{
 func (a Action) String() string { return session.Name(a, actionNames) }
 
 // writes reports whether the action changes the cluster or the storage system.
-func (a Action) writes() bool {
-	switch a {
-	case Wait, ListAttachments, ReadSecrets, ReadClaim, ReadSiblings, ListPVs, ReadPV, ListNodes:
-		return false
-	default:
-		return true
-	}
-}
+func (a Action) writes() bool { return session.KindOf(a) == session.Writes }
 
 // destroys reports whether the action deletes a volume, a PV or its protection, or prepares that.
 func (a Action) destroys() bool {

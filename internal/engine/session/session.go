@@ -9,6 +9,7 @@ package session
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -63,6 +64,18 @@ const (
 	// Writes means that the step may change something, so a dry run ends before it.
 	Writes
 )
+
+// KindOf returns the kind of an action, which shows in its name: the actions that read are named Read or List. Any
+// other name, such as that of an unknown action, counts as a write.
+func KindOf(action fmt.Stringer) Kind {
+	switch name := action.String(); {
+	case name == "Wait":
+		return Waits
+	case strings.HasPrefix(name, "Read"), strings.HasPrefix(name, "List"):
+		return Reads
+	}
+	return Writes
+}
 
 // Name returns the name of an action, of the names that its package has for them, and "Unknown" for an unknown action.
 func Name[A ~uint8](action A, names []string) string {

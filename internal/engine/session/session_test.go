@@ -128,6 +128,22 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
+type named string
+
+func (n named) String() string { return string(n) }
+
+func TestKindOf(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[named]Kind{
+		"Wait": Waits, "ReadPod": Reads, "ListPods": Reads, "DeletePod": Writes, "AwaitPod": Writes, "Unknown": Writes,
+		"": Writes,
+	} {
+		if got := KindOf(name); got != want {
+			t.Errorf("%q is of kind %d, want %d", name, got, want)
+		}
+	}
+}
+
 type action Kind
 
 func (a action) Kind() Kind     { return Kind(a) }

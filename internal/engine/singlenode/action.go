@@ -37,13 +37,4 @@ var actionNames = []string{
 func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind reports whether the action waits, reads or writes. An unknown action counts as a write.
-func (a Action) Kind() session.Kind {
-	switch a {
-	case Wait:
-		return session.Waits
-	case ReadNamespace, ReadClaim, ReadHolder, ReadFence, ReadNode, ListPods:
-		return session.Reads
-	default:
-		return session.Writes
-	}
-}
+func (a Action) Kind() session.Kind { return session.KindOf(a) }

@@ -30,13 +30,4 @@ var actionNames = []string{
 func (a Action) String() string { return session.Name(a, actionNames) }
 
 // Kind reports whether the action waits, reads or writes. An unknown action counts as a write.
-func (a Action) Kind() session.Kind {
-	switch a {
-	case Wait:
-		return session.Waits
-	case ReadClaim, ReadPod, ReadSet:
-		return session.Reads
-	default:
-		return session.Writes
-	}
-}
+func (a Action) Kind() session.Kind { return session.KindOf(a) }

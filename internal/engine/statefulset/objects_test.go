@@ -321,7 +321,4 @@ func TestActions(t *testing.T) {
 		"PatchClaim", "DeleteClaim", "DeletePod"}) {
 		t.Errorf("actions on claims %q", names)
 	}
-	if names := sessiontest.Names(t, EndWake); !slices.Equal(names, []string{"Wait", "Wake", "EndWake"}) {
-		t.Errorf("actions on sets %q", names)
-	}
 }

@@ -1,9 +1,8 @@
 package statefulset
 
 import (
+	"cmp"
 	"time"
-
-	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 )
 
 // SetFacts are the inputs of DecideSet for one set.
@@ -103,21 +102,19 @@ func FindGap(s Set, replica func(ordinal int) Replica) Gap {
 }
 
 // SetAction is a step for a set, SetWait in its zero value.
-type SetAction uint8
+type SetAction string
 
 const (
 	// SetWait leaves the set unchanged.
-	SetWait SetAction = iota
+	SetWait SetAction = ""
 	// Wake sets WokenAnnotation, so that the StatefulSet controller works on the set.
-	Wake
+	Wake SetAction = "Wake"
 	// EndWake removes WokenAnnotation.
-	EndWake
+	EndWake SetAction = "EndWake"
 )
 
-var setActionNames = []string{SetWait: "Wait", Wake: "Wake", EndWake: "EndWake"}
-
 // String returns the name used in logs.
-func (a SetAction) String() string { return session.Name(a, setActionNames) }
+func (a SetAction) String() string { return cmp.Or(string(a), "Wait") }
 
 // SetDecision is the next step for one set and its reason.
 type SetDecision struct {
