@@ -145,7 +145,7 @@ func (s *sidecar) fits(ctx context.Context, before, after csidriver.Facts) error
 			return err
 		}
 	}
-	if why, words := wired.misfit(before, after, unattached); why != misfitNone {
+	if words := wired.misfit(before, after, unattached); words != "" {
 		return errors.New(words)
 	}
 	return nil

@@ -26,20 +26,9 @@ func (o *options) wiring() wiring {
 	}
 }
 
-// misfit explains why a process cannot continue with another driver; see wiring.misfit.
-type misfit string
-
-// Reasons of a misfit. The zero value means that the driver fits.
-const (
-	misfitNone         misfit = ""
-	misfitCapabilities misfit = "Capabilities"
-	misfitSegments     misfit = "Segments"
-	misfitAttachment   misfit = "Attachment"
-)
-
-// misfit is a pure function. It returns the reason, and a message, if a process that is set up for the driver before
-// cannot continue with the driver after. unattached means that the CSIDriver still has attachRequired: false.
-func (w wiring) misfit(before, after csidriver.Facts, unattached bool) (misfit, string) {
+// misfit is a pure function. It returns the reason, in words, if a process that is set up for the driver before cannot
+// continue with the driver after. unattached means that the CSIDriver still has attachRequired: false.
+func (w wiring) misfit(before, after csidriver.Facts, unattached bool) string {
 	var changed []string
 	plugin := func(matters bool, service csi.PluginCapability_Service_Type) {
 		if matters && before.Services[service] != after.Services[service] {
@@ -62,11 +51,11 @@ func (w wiring) misfit(before, after csidriver.Facts, unattached bool) (misfit, 
 	switch {
 	case len(changed) > 0:
 		slices.Sort(changed)
-		return misfitCapabilities, "its capabilities changed: " + strings.Join(changed, ", ")
+		return "its capabilities changed: " + strings.Join(changed, ", ")
 	case w.node && before.Segments != nil && !maps.Equal(before.Segments, after.Segments):
-		return misfitSegments, fmt.Sprintf("its topology segments changed from %v to %v", before.Segments, after.Segments)
+		return fmt.Sprintf("its topology segments changed from %v to %v", before.Segments, after.Segments)
 	case w.neverAttached && !unattached:
-		return misfitAttachment, "its CSIDriver does not say attachRequired: false any more, or cannot be read"
+		return "its CSIDriver does not say attachRequired: false any more, or cannot be read"
 	}
-	return misfitNone, ""
+	return ""
 }

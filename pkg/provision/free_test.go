@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -58,24 +59,35 @@ func TestFreeSource(t *testing.T) {
 	}
 }
 
-func TestDecideFree(t *testing.T) {
-	own := freeFacts{Bound: true, Known: true, Exists: true, Driver: driverName, Own: driverName}
-	with := func(change func(*freeFacts)) freeFacts { f := own; change(&f); return f }
+func TestOnlyTheDriverOfItsVolumeFreesAClaim(t *testing.T) {
+	csi := func(driver string) v1.PersistentVolumeSource {
+		return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver}}
+	}
+	shows := func(driver string) pvsOf { return pvsOf{"pv-source": {Name: "pv-source", Driver: driver}} }
 	for name, c := range map[string]struct {
-		facts freeFacts
-		free  bool
-		why   freeReason
+		cached pvsOf
+		live   *v1.PersistentVolumeSource
+		frees  bool
 	}{
-		"of this driver":    {own, true, freeOwn},
-		"of another driver": {with(func(f *freeFacts) { f.Driver = "another.csi.example.com" }), false, freeOtherDriver},
-		"not known":         {with(func(f *freeFacts) { f.Known, f.Exists = false, false }), false, freeUnknown},
-		"not read":          {freeFacts{Bound: true, Own: driverName}, false, freeUnknown},
-		"its PV is gone":    {with(func(f *freeFacts) { f.Exists, f.Driver = false, "" }), true, freeNoVolume},
-		"never bound":       {freeFacts{Own: driverName}, true, freeNoVolume},
-		"no CSI volume":     {with(func(f *freeFacts) { f.Driver = "" }), true, freeNoDriver},
+		"of this driver":                {shows(driverName), nil, true},
+		"of this driver, not shown yet": {nil, ptr.To(csi(driverName)), true},
+		"of another driver":             {nil, ptr.To(csi("another.csi.example.com")), false},
+		"of another driver, and shown":  {shows("another"), ptr.To(csi("another")), false},
+		"of another driver, in-tree": {nil, &v1.PersistentVolumeSource{
+			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}}, false},
+		"its PV is gone": {nil, nil, true},
+		"no CSI volume":  {nil, &v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}, true},
 	} {
-		if free, why := decideFree(c.facts); free != c.free || why != c.why {
-			t.Errorf("%s: free %v, %s", name, free, why)
+		bound := func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-source" }
+		r, log := observing(t, Config{}, claimsOf{claimAt("1", terminating, bound)}, c.cached)
+		r.working = func() bool { return true }
+		if c.live != nil {
+			must.OK(t, log.client.Tracker().Add(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-source"},
+				Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: *c.live}}))
+		}
+		of := volume.SourceRef{Kind: volume.SourceClaim, Namespace: "ns", Name: "data"}
+		if got := r.freeSource(t.Context(), of); got != controller.Done() || (log.count("free source") == 1) != c.frees {
+			t.Errorf("%s: comes back %+v, %d writes", name, got, log.count("free source"))
 		}
 	}
 }

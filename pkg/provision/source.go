@@ -168,57 +168,6 @@ func (p *Controller) freeSource(ctx context.Context, of volume.SourceRef) contro
 	return controller.Done()
 }
 
-// freeReason explains in logs why a cloned claim loses or keeps its finalizer.
-type freeReason string
-
-// Reasons to keep the finalizer, like the zero value.
-const (
-	// freeUnknown means that the driver of the claim's volume is unknown.
-	freeUnknown freeReason = "Unknown"
-	// freeOtherDriver means that only the provisioner of the volume's driver knows the clones in flight. It removes the
-	// finalizer, at the latest with --release-finalizers when it is uninstalled.
-	freeOtherDriver freeReason = "OtherDriver"
-)
-
-// Reasons to remove the finalizer if no volume is being created from the claim.
-const (
-	// freeOwn means that the claim's volume belongs to this driver.
-	freeOwn freeReason = "Own"
-	// freeNoVolume means that the claim has no PersistentVolume that the finalizer could protect.
-	freeNoVolume freeReason = "NoVolume"
-	// freeNoDriver means that the volume belongs to no CSI driver, so none clones it.
-	freeNoDriver freeReason = "NoDriver"
-)
-
-// freeFacts are the facts about the volume of a terminating claim that was cloned.
-type freeFacts struct {
-	// Bound means that the claim names a PersistentVolume.
-	Bound bool
-	// Known means that the PersistentVolume was looked up, and Exists is the result.
-	Known, Exists bool
-	// Driver is the PersistentVolume's driver, or the CSI driver that replaces its in-tree plugin.
-	Driver string
-	// Own is this driver.
-	Own string
-}
-
-// decideFree is a pure function that reports whether to remove the finalizer.
-func decideFree(f freeFacts) (free bool, why freeReason) {
-	switch {
-	case !f.Bound:
-		return true, freeNoVolume
-	case !f.Known:
-		return false, freeUnknown
-	case !f.Exists:
-		return true, freeNoVolume
-	case f.Driver == "":
-		return true, freeNoDriver
-	case f.Driver != f.Own:
-		return false, freeOtherDriver
-	}
-	return true, freeOwn
-}
-
 // freeClaim removes the finalizer from a terminating claim of this driver. Other claims keep it, so that no new clone
 // is overtaken: the API server adds no finalizer to a terminating object.
 func (p *Controller) freeClaim(ctx context.Context, of volume.SourceRef) error {
@@ -226,39 +175,34 @@ func (p *Controller) freeClaim(ctx context.Context, of volume.SourceRef) error {
 	if !found || p.at(source) == provision.NodeElsewhere || !caches.IsTerminatingSource(source) {
 		return nil
 	}
-	facts, err := p.freeFacts(ctx, source)
-	if err != nil {
+	if driver, err := p.otherDriver(ctx, source); err != nil {
 		return err
-	}
-	if free, why := decideFree(facts); !free {
+	} else if driver != "" {
 		klog.FromContext(ctx).V(4).Info("A claim that was cloned keeps its finalizer", "claim",
-			klog.KRef(of.Namespace, of.Name), "reason", why, "driver", facts.Driver)
+			klog.KRef(of.Namespace, of.Name), "reason", "OtherDriver", "driver", driver)
 		return nil
 	}
 	of.UID = source.UID
-	_, err = p.IfUnused(ctx, of, func(ctx context.Context) error { return p.cluster.freeSource(ctx, of) })
+	_, err := p.IfUnused(ctx, of, func(ctx context.Context) error { return p.cluster.freeSource(ctx, of) })
 	return err
 }
 
-// freeFacts returns the driver of a claim's volume. The cache has the PersistentVolumes of this driver; others are
-// read.
-func (p *Controller) freeFacts(ctx context.Context, source *v1.PersistentVolumeClaim) (freeFacts, error) {
-	f := freeFacts{Bound: source.Spec.VolumeName != "", Own: p.names[0]}
-	if !f.Bound {
-		return f, nil
+// otherDriver returns the driver of a claim's volume if it is not this one: only its provisioner knows the clones in
+// flight, and removes the finalizer, at the latest with --release-finalizers when it is uninstalled. A claim without a
+// PV, or with one of no CSI driver, has no volume that the finalizer could protect.
+func (p *Controller) otherDriver(ctx context.Context, source *v1.PersistentVolumeClaim) (string, error) {
+	name, own := source.Spec.VolumeName, p.names[0]
+	if pv, shown := p.volumes.Get(name); name == "" || shown && pv.Driver == own {
+		return "", nil
 	}
-	if pv, shown := p.volumes.Get(source.Spec.VolumeName); shown && pv.Driver == f.Own {
-		f.Known, f.Exists, f.Driver = true, true, pv.Driver
-		return f, nil
+	pv, err := p.cluster.readPV(ctx, name)
+	if err != nil || pv == nil {
+		return "", err
 	}
-	pv, err := p.cluster.readPV(ctx, source.Spec.VolumeName)
-	if err != nil {
-		return f, err
+	if driver := volume.Of(pv).Driver; driver != own {
+		return driver, nil // an in-tree volume has the driver that replaces its plugin
 	}
-	if f.Known, f.Exists = true, pv != nil; pv != nil {
-		f.Driver = volume.Of(pv).Driver
-	}
-	return f, nil
+	return "", nil
 }
 
 // freeSnapshot removes the finalizer of a snapshot that this process has protected, whether or not the snapshot is

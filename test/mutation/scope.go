@@ -31,7 +31,7 @@ var scopes = []scope{
 	{folder: "pkg/provision", files: "execute.go",
 		funcs: "run.confirmEntry run.openEntry run.closeEntry run.deleteVolume run.storePV"},
 	{folder: "pkg/provision", files: "source.go",
-		funcs: "*.freeSource *.freeClaim *.freeSnapshot *.inUse *.IfUnused *.holdSource"},
+		funcs: "*.freeSource *.freeClaim *.otherDriver *.freeSnapshot *.inUse *.IfUnused *.holdSource"},
 	{folder: "pkg/provision/internal/caches", files: "claims.go", funcs: "IsTerminatingSource"},
 	{folder: "pkg/provision/sources", files: "sweep.go"},
 	{folder: "pkg/provision/request", files: "source.go", funcs: "SourceOf typedSourceOf groupOf namespaceOf " +
