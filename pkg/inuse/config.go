@@ -12,25 +12,17 @@ import (
 )
 
 // Mode indicates whether a cluster is protected; the zero value is ModeOff.
-type Mode uint8
+type Mode string
 
 const (
 	// ModeOff does nothing, because Kubernetes' own controller does the work.
-	ModeOff Mode = iota
+	ModeOff Mode = ""
 	// ModeFull does the work, unless another program is seen to do it.
-	ModeFull
+	ModeFull Mode = "full"
 )
 
 // String returns the mode as used in flags.
-func (m Mode) String() string {
-	switch m {
-	case ModeOff:
-		return "off"
-	case ModeFull:
-		return "full"
-	}
-	return "unknown"
-}
+func (m Mode) String() string { return cmp.Or(string(m), "off") }
 
 // Config holds the settings of a Guard; the zero value is usable, and does nothing. Workers is the number of finalizers
 // written at once, 20 by default, and Events record on an object why it is kept.
@@ -55,7 +47,7 @@ func (c Config) WithDefaults() Config {
 // Validate returns an error that names every invalid setting.
 func (c Config) Validate() error {
 	var wrong settings.Wrong
-	wrong.If(c.Mode > ModeFull, "mode: unknown value %d", c.Mode)
+	wrong.If(c.Mode != ModeOff && c.Mode != ModeFull, "mode: unknown value %q", c.Mode)
 	wrong.If(c.Patience < 0, "patience: %v is negative", c.Patience)
 	return errors.Join(wrong.Err(), c.Settings.Validate())
 }

@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -29,29 +30,19 @@ const (
 )
 
 // Fate is the outcome for a claim.
-type Fate uint8
+type Fate string
 
 const (
 	// FateUnknown is the zero value, for a claim that was not judged.
-	FateUnknown Fate = iota
+	FateUnknown Fate = ""
 	// Kept means that the claim stays.
-	Kept
+	Kept Fate = "kept"
 	// Deleted means that the claim is deleted.
-	Deleted
+	Deleted Fate = "deleted"
 )
 
 // String returns the text for people.
-func (f Fate) String() string {
-	switch f {
-	case FateUnknown:
-		return "unknown"
-	case Kept:
-		return "kept"
-	case Deleted:
-		return "deleted"
-	}
-	return "unknown"
-}
+func (f Fate) String() string { return cmp.Or(string(f), "unknown") }
 
 // Forecast is the effect of a Change on a claim and its reason.
 type Forecast struct {

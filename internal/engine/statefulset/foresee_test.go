@@ -182,9 +182,9 @@ func TestForeseeText(t *testing.T) {
 }
 
 func TestFates(t *testing.T) {
-	for fate, want := range map[Fate]string{FateUnknown: "unknown", Kept: "kept", Deleted: "deleted", 99: "unknown"} {
+	for fate, want := range map[Fate]string{FateUnknown: "unknown", Kept: "kept", Deleted: "deleted"} {
 		if fate.String() != want {
-			t.Errorf("%d: %s", fate, fate)
+			t.Errorf("%q, want %q", fate, want)
 		}
 	}
 }

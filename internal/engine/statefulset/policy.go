@@ -1,6 +1,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -51,30 +52,21 @@ func (p Policy) String() string {
 }
 
 // Source is the origin of a set's policy.
-type Source uint8
+type Source string
 
 const (
 	// SourceNone is the zero value, for an API server without the field and a set without the annotation. It keeps all
 	// claims.
-	SourceNone Source = iota
+	SourceNone Source = ""
 	// SourceField is spec.persistentVolumeClaimRetentionPolicy. An API server with the field fills it in on each read, so
 	// that every set has it.
-	SourceField
+	SourceField Source = "spec.persistentVolumeClaimRetentionPolicy"
 	// SourceAnnotation is PolicyAnnotation, for an API server without the field.
-	SourceAnnotation
+	SourceAnnotation Source = "annotation " + PolicyAnnotation
 )
 
 // String returns the text for people.
-func (s Source) String() string {
-	switch s {
-	case SourceField:
-		return "spec.persistentVolumeClaimRetentionPolicy"
-	case SourceAnnotation:
-		return "annotation " + PolicyAnnotation
-	case SourceNone:
-	}
-	return "none"
-}
+func (s Source) String() string { return cmp.Or(string(s), "none") }
 
 // policyOf returns the policy of a set, its origin, and the error in its value. An unknown word keeps the claims.
 func policyOf(o *appsv1.StatefulSet) (p Policy, from Source, invalid error) {

@@ -62,7 +62,7 @@ func everySet(visit func(Seen, Set)) {
 	policies := []Policy{{}, {WhenDeleted: Delete}, {WhenScaled: Delete}, {Delete, Delete}}
 	visit(Unknown, Set{})
 	visit(Absent, Set{})
-	for source := SourceNone; source <= SourceAnnotation; source++ {
+	for _, source := range []Source{SourceNone, SourceField, SourceAnnotation} {
 		for _, policy := range policies {
 			if source == SourceNone && !policy.Keeps() {
 				continue // has no policy

@@ -1,6 +1,7 @@
 package pvc
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -10,35 +11,25 @@ import (
 
 // TerminatedPods indicates whether pods that have ended (Succeeded or Failed) hold their claims. The zero value is
 // TerminatedDefault, under which Decide lets them.
-type TerminatedPods uint8
+type TerminatedPods string
 
 const (
 	// TerminatedDefault is ReleaseTerminated in a Config.
-	TerminatedDefault TerminatedPods = iota
+	TerminatedDefault TerminatedPods = ""
 	// ReleaseTerminated releases the claims of pods that have ended, as the proposal says.
-	ReleaseTerminated
+	ReleaseTerminated TerminatedPods = "release"
 	// HoldTerminated keeps the claims until the pod itself is deleted, as Kubernetes 1.36 does. A pod that is Failed only
 	// because its node is unreachable may still run there.
-	HoldTerminated
+	HoldTerminated TerminatedPods = "hold"
 )
 
 // String returns the setting as used in flags.
-func (t TerminatedPods) String() string {
-	switch t {
-	case TerminatedDefault, ReleaseTerminated:
-		return "release"
-	case HoldTerminated:
-		return "hold"
-	}
-	return "unknown"
-}
+func (t TerminatedPods) String() string { return cmp.Or(string(t), string(ReleaseTerminated)) }
 
 // ParseTerminatedPods returns the setting of that name, and an error for any other name.
 func ParseTerminatedPods(name string) (TerminatedPods, error) {
-	for _, t := range []TerminatedPods{ReleaseTerminated, HoldTerminated} {
-		if t.String() == name {
-			return t, nil
-		}
+	if t := TerminatedPods(name); t == ReleaseTerminated || t == HoldTerminated {
+		return t, nil
 	}
 	return TerminatedDefault, fmt.Errorf("terminated pods: %q is neither release nor hold", name)
 }
@@ -52,8 +43,8 @@ type Config struct {
 
 // Validate returns an error that names an invalid setting.
 func (c Config) Validate() error {
-	if c.TerminatedPods > HoldTerminated {
-		return fmt.Errorf("terminated pods: %d is no setting", c.TerminatedPods)
+	if _, err := ParseTerminatedPods(c.TerminatedPods.String()); err != nil {
+		return err
 	}
 	return c.Config.Validate()
 }

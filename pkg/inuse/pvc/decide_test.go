@@ -152,7 +152,7 @@ func TestTerminatedPodsNames(t *testing.T) {
 	if _, err := ParseTerminatedPods("keep"); err == nil {
 		t.Error("a setting that is none")
 	}
-	if (Config{TerminatedPods: 9}).Validate() == nil {
+	if (Config{TerminatedPods: "keep"}).Validate() == nil {
 		t.Error("a setting that is none is valid")
 	}
 	if names := slices.Sorted(slices.Values([]string{TerminatedDefault.String(),

@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"time"
@@ -91,37 +92,22 @@ var apart = regexp.MustCompile(`-apart-[0-9a-f]{8}$`)
 func volumeOfPV(pv string) string { return apart.ReplaceAllString(pv, "") }
 
 // State is the known state of a volume's entry, where the zero value is Unknown.
-type State uint8
+type State string
 
 const (
 	// Unknown means that TakeOver has not succeeded, another process has taken over, or Run has ended.
-	Unknown State = iota
+	Unknown State = ""
 	// Absent means that the log has no entry of that name.
-	Absent
+	Absent State = "Absent"
 	// Open means that the entry is stored.
-	Open
+	Open State = "Open"
 	// Adding means that a Put of the entry is not confirmed yet; the entry may be stored.
-	Adding
+	Adding State = "Adding"
 	// Removing means that a removal is not confirmed yet; the entry may still be stored.
-	Removing
+	Removing State = "Removing"
 	// Unreadable means that the entry's bytes cannot be read, or that its shard is read-only.
-	Unreadable
+	Unreadable State = "Unreadable"
 )
 
 // String returns the name of the state.
-func (s State) String() string {
-	switch s {
-	case Absent:
-		return "Absent"
-	case Open:
-		return "Open"
-	case Adding:
-		return "Adding"
-	case Removing:
-		return "Removing"
-	case Unreadable:
-		return "Unreadable"
-	default:
-		return "Unknown"
-	}
-}
+func (s State) String() string { return cmp.Or(string(s), "Unknown") }

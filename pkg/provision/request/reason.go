@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -76,22 +77,22 @@ var (
 )
 
 // Remediation is the remedy for an Error. The zero value is the safest one.
-type Remediation uint8
+type Remediation string
 
 const (
 	// RemediationWait means that other programs have to provide a missing object, so retry with a growing delay.
-	RemediationWait Remediation = iota
+	RemediationWait Remediation = ""
 	// RemediationChange means that the result stays the same until a person changes the claim, the class or the driver, so
 	// report it and retry slowly.
-	RemediationChange
+	RemediationChange Remediation = "Change"
 	// RemediationReschedule means that the scheduler has to select another node, if no CreateVolume for this claim can be
 	// in progress; otherwise treat it as RemediationWait.
-	RemediationReschedule
+	RemediationReschedule Remediation = "Reschedule"
 	// RemediationDiscard means that the driver created an unusable volume. Delete the volume in the answer with the plan's
 	// Secret, and then treat it as RemediationChange.
-	RemediationDiscard
+	RemediationDiscard Remediation = "Discard"
 	// RemediationIgnore means that another program provisions the claim, so no action is needed; see Announced.
-	RemediationIgnore
+	RemediationIgnore Remediation = "Ignore"
 )
 
 // Announced reports whether the claim's owner gets an Event although no action is needed (RemediationIgnore), because
@@ -105,13 +106,7 @@ func Reasons() []Reason { return slices.Clone(declared) }
 func (r Reason) Remediation() Remediation { return remediations[r] }
 
 // String returns the name of the remediation for logs.
-func (r Remediation) String() string {
-	names := [...]string{"Wait", "Change", "Reschedule", "Discard", "Ignore"}
-	if int(r) < len(names) {
-		return names[r]
-	}
-	return names[RemediationWait]
-}
+func (r Remediation) String() string { return cmp.Or(string(r), "Wait") }
 
 // maxWords limits the text of an error, in bytes: an Event has room for 1024, and also names its claim and class.
 const maxWords = 800
