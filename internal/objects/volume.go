@@ -46,3 +46,8 @@ func covers(of v1alpha1.CoveredVolumes, attributes map[string]string) bool {
 	}
 	return of.Volumes == v1alpha1.VolumesMatching && len(of.VolumeAttributes) > 0
 }
+
+// Shared reports whether an access mode allows more than one node.
+func Shared(modes []v1.PersistentVolumeAccessMode) bool {
+	return slices.Contains(modes, v1.ReadWriteMany) || slices.Contains(modes, v1.ReadOnlyMany)
+}

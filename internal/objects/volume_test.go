@@ -60,3 +60,12 @@ func TestVolumeOf(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestShared(t *testing.T) {
+	for mode, want := range map[v1.PersistentVolumeAccessMode]bool{v1.ReadWriteMany: true, v1.ReadOnlyMany: true,
+		v1.ReadWriteOnce: false, v1.ReadWriteOncePod: false} {
+		if got := Shared([]v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, mode}); got != want || Shared(nil) {
+			t.Errorf("%s: %t", mode, got)
+		}
+	}
+}

@@ -9,7 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
-	"unicode/utf8"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
 // maxField bounds the length of a field in bytes, because a gRPC request may contain strings of megabytes.
@@ -82,10 +83,10 @@ func start(out io.WriteCloser, note string, now func() time.Time) (*Writer, erro
 // Write appends an entry with Time, Boot and Seq, and returns it as written.
 func (w *Writer) Write(e Entry) Entry {
 	for _, s := range []*string{&e.Volume, &e.Name, &e.Snapshot, &e.Node, &e.Error, &e.Note} {
-		*s = cut(*s)
+		*s = text.Truncate(*s, maxField)
 	}
 	for i := range e.SecretKeys {
-		e.SecretKeys[i] = cut(e.SecretKeys[i])
+		e.SecretKeys[i] = text.Truncate(e.SecretKeys[i], maxField)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,17 +100,6 @@ func (w *Writer) Write(e Entry) Entry {
 		w.err = fmt.Errorf("write ledger: %w", err)
 	}
 	return e
-}
-
-func cut(s string) string {
-	if len(s) <= maxField {
-		return s
-	}
-	end := maxField
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
 }
 
 // Err returns the first write error, or nil. A driver without its ledger proves nothing, so the writer's owner should

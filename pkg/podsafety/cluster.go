@@ -182,8 +182,7 @@ func volumeOf(o *v1.PersistentVolume, claim types.UID) volume {
 	if o.Spec.ClaimRef == nil || o.Spec.ClaimRef.UID != claim {
 		return volume{}
 	}
-	shared := func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany }
-	return volume{Volume: objects.VolumeOf(o), name: o.Name, shared: slices.ContainsFunc(o.Spec.AccessModes, shared)}
+	return volume{Volume: objects.VolumeOf(o), name: o.Name, shared: objects.Shared(o.Spec.AccessModes)}
 }
 
 // call makes the call of an Ask. The error is the cause if the outcome of the reply is not Succeeded.

@@ -54,7 +54,7 @@ type class struct {
 	asks bool
 }
 
-func classOf(o *storagev1.StorageClass) class { return class{o.Name, asks(o.Labels)} }
+func classOf(o *storagev1.StorageClass) class { return class{o.Name, singlenode.Asks(o.Labels)} }
 
 // classChanged handles the events of the watch of StorageClasses.
 func (o *observer) classChanged(before, now class) {
@@ -72,7 +72,7 @@ type volume struct {
 }
 
 func volumeOf(o *v1.PersistentVolume) volume {
-	pv := volume{Volume: objects.VolumeOf(o), asks: asks(o.Labels)}
+	pv := volume{Volume: objects.VolumeOf(o), asks: singlenode.Asks(o.Labels)}
 	pv.Driver = unique.Make(pv.Driver).Value()
 	if ref := o.Spec.ClaimRef; ref != nil {
 		pv.claimNamespace, pv.claimName = unique.Make(ref.Namespace).Value(), ref.Name
@@ -111,27 +111,14 @@ func (o *observer) concernVolume(pv volume) {
 	o.wakeWaiting(key)
 }
 
-func asks(labels map[string]string) bool { return labels[singlenode.Label] == singlenode.SelectValue }
-
-// askingLabels returns the labels of an object as far as they matter.
-func askingLabels(asks bool) map[string]string {
-	if !asks {
-		return nil
-	}
-	return map[string]string{singlenode.Label: singlenode.SelectValue}
-}
-
 // asking collects everything in the watch caches that asks for the lock of a claim, in a namespace of this mode.
 func (o *observer) asking(c *claim, mode singlenode.Mode) singlenode.Asking {
-	a := singlenode.Asking{Namespace: mode, Claim: askingLabels(c.asks), ClassSeen: c.class == ""}
-	if c.shared {
-		a.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
-	}
+	a := singlenode.Asking{Namespace: mode, Claim: c.asks, Shared: c.shared, ClassSeen: c.class == ""}
 	if class, found := o.classes.Get(c.class); found {
-		a.Class, a.ClassSeen = askingLabels(class.asks), true
+		a.Class, a.ClassSeen = class.asks, true
 	}
 	if pv, found := o.volumes.Get(c.volume); found {
-		a.PV, a.PVSeen = askingLabels(pv.asks), true
+		a.PV, a.PVSeen = pv.asks, true
 	}
 	return a
 }
@@ -167,13 +154,13 @@ func (c *Controller) readClaim(ctx context.Context, ask singlenode.Ask) (singlen
 		if err != nil {
 			return singlenode.Claim{}, err
 		}
-		asking.Class, asking.ClassSeen = askingLabels(seen.asks), found
+		asking.Class, asking.ClassSeen = seen.asks, found
 	}
 	seen, found, err := c.cluster.readVolume(ctx, o.volume)
 	if err != nil {
 		return singlenode.Claim{}, err
 	}
-	asking.PV, asking.PVSeen = askingLabels(seen.asks), found
+	asking.PV, asking.PVSeen = seen.asks, found
 	out.Unasked = asking.Unasked()
 	return out, nil
 }

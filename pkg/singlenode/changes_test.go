@@ -25,10 +25,10 @@ func TestWakingChanges(t *testing.T) {
 		change func(w *world)
 		want   []string
 	}{
-		"the class asks":        {func(w *world) { w.class(askingLabels(true)) }, waiting},
+		"the class asks":        {func(w *world) { w.class(askingLabels) }, waiting},
 		"the class is the same": {func(w *world) { w.class(nil) }, nil},
 		"the class is gone":     {func(w *world) { delete(w.classes, "fast") }, waiting},
-		"the PV asks":           {func(w *world) { w.volume("data", askingLabels(true)) }, both},
+		"the PV asks":           {func(w *world) { w.volume("data", askingLabels) }, both},
 		"the PV is the same":    {func(w *world) { w.volume("data", nil) }, nil},
 		"the fence is in force": {func(w *world) {
 			nodefence.Changes(w.observer.sawFence).Updated(nodefence.Fence{Node: "a"}, nodefence.Fence{Node: "a", InForce: true})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 	"unique"
 
@@ -30,10 +29,8 @@ type claim struct {
 
 // claimOf converts a claim and keeps no reference to it.
 func claimOf(o *v1.PersistentVolumeClaim) *claim {
-	c := &claim{Claim: singlenode.ClaimOf(o), volume: o.Spec.VolumeName, asks: asks(o.Labels),
-		shared: slices.ContainsFunc(o.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
-			return m == v1.ReadWriteMany || m == v1.ReadOnlyMany
-		})}
+	c := &claim{Claim: singlenode.ClaimOf(o), volume: o.Spec.VolumeName, asks: singlenode.Asks(o.Labels),
+		shared: objects.Shared(o.Spec.AccessModes)}
 	c.Namespace = unique.Make(o.Namespace).Value()
 	c.class = unique.Make(objects.ClaimClass(o)).Value()
 	return c

@@ -113,7 +113,7 @@ func TestWakingChangesOfPodsAndClaims(t *testing.T) {
 			w.woken.idle = true
 			for _, change := range []func(w *world){func(w *world) { w.pod("one", terminating) },
 				func(w *world) { w.claim("data", bound) }, func(w *world) { w.node(v1.ConditionFalse) },
-				func(w *world) { w.volume("data", askingLabels(true)) }, func(w *world) { w.class(askingLabels(true)) },
+				func(w *world) { w.volume("data", askingLabels) }, func(w *world) { w.class(askingLabels) },
 				func(w *world) { w.label(singlenode.SelectedValue) }, func(w *world) { w.endPod("one") }} {
 				change(w)
 				w.sync()
@@ -155,7 +155,9 @@ func condemned(o *v1.PersistentVolumeClaim) {
 	o.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 }
 
-func asking(o *v1.PersistentVolumeClaim) { o.Labels = askingLabels(true) }
+var askingLabels = map[string]string{singlenode.Label: singlenode.SelectValue}
+
+func asking(o *v1.PersistentVolumeClaim) { o.Labels = askingLabels }
 
 // The pod has run since before its namespace asked for locks.
 func TestUncachedPodWakesItsLock(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -62,7 +63,7 @@ func Detail(s Facts, reason Reason) string {
 	case ReasonClaimNamesPV:
 		return fmt.Sprintf("It is claim %s/%s with UID %s.", s.PV.Claim.Namespace, s.PV.Claim.Name, s.Claim.UID)
 	case ReasonAttached:
-		return count(s.Attachments, "attachment") + " left."
+		return plural.Count(s.Attachments, "attachment") + " left."
 	case ReasonLogUnreadable:
 		return sentence(s.LogProblem)
 	default:
@@ -216,12 +217,4 @@ func sentence(words string) string {
 		return ""
 	}
 	return words + "."
-}
-
-// count returns "1 thing" or "2 things".
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

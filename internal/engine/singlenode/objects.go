@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -118,35 +117,29 @@ func (c Claim) heldBy(p Pod) bool {
 type Asking struct {
 	// Namespace is the mode of the claim's namespace.
 	Namespace Mode
-	// Claim are the claim's own labels, and AccessModes its requested access modes.
-	Claim       map[string]string
-	AccessModes []v1.PersistentVolumeAccessMode
-	// Class are the labels of the StorageClass. ClassSeen reports that the claim has no StorageClass, or that the
-	// StorageClass was seen. A missing StorageClass does not count as seen, because it may be created again in a moment,
-	// as during a replacement.
-	Class     map[string]string
-	ClassSeen bool
-	// PV are the labels of the PV. PVSeen reports that the claim is bound and its PV was seen.
-	PV     map[string]string
-	PVSeen bool
+	// Claim, Class and PV report which of the objects have the label that asks for a lock (see Asks).
+	Claim, Class, PV bool
+	// Shared reports that the claim requests an access mode for many nodes, which shares its volume on purpose.
+	Shared bool
+	// ClassSeen reports that the claim has no StorageClass, or that the StorageClass was seen. A missing StorageClass does
+	// not count as seen, because it may be created again in a moment, as during a replacement. PVSeen reports that the
+	// claim is bound and its PV was seen.
+	ClassSeen, PVSeen bool
 }
+
+// Asks reports whether an object with these labels asks for a lock.
+func Asks(labels map[string]string) bool { return labels[Label] == SelectValue }
 
 // Unasked reports whether the claim is known to need no lock. For a claim without a PV, it is not known unless the
 // namespace or the access modes rule a lock out.
 func (a Asking) Unasked() bool {
-	asks := func(labels map[string]string) bool { return labels[Label] == SelectValue }
 	switch {
-	case a.Namespace == ModeOff, slices.ContainsFunc(a.AccessModes, manyNodes):
+	case a.Namespace == ModeOff, a.Shared:
 		return true
-	case a.Namespace != ModeSelected, asks(a.Claim), asks(a.Class), asks(a.PV):
+	case a.Namespace != ModeSelected, a.Claim, a.Class, a.PV:
 		return false
 	}
 	return a.PVSeen && a.ClassSeen
-}
-
-// manyNodes reports whether an access mode allows more than one node. Such a claim shares its volume on purpose.
-func manyNodes(m v1.PersistentVolumeAccessMode) bool {
-	return m == v1.ReadWriteMany || m == v1.ReadOnlyMany
 }
 
 // User is a pod that may use a claim, with the evidence of its end. The zero value of every field but Pod means

@@ -152,9 +152,7 @@ func TestClaimOf(t *testing.T) {
 }
 
 func TestUnasked(t *testing.T) {
-	yes, no := map[string]string{Label: "true"}, map[string]string{Label: "false", "app": "true"}
-	once, many := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, v1.ReadWriteMany
-	seen := Asking{Namespace: ModeSelected, AccessModes: once, ClassSeen: true, PVSeen: true}
+	seen := Asking{Namespace: ModeSelected, ClassSeen: true, PVSeen: true}
 	with := func(alter func(*Asking)) Asking {
 		a := seen
 		alter(&a)
@@ -167,26 +165,27 @@ func TestUnasked(t *testing.T) {
 		"nothing is known":            {Asking{}, false},
 		"the namespace is not known":  {with(func(a *Asking) { a.Namespace = ModeUnknown }), false},
 		"the namespace does not ask":  {Asking{Namespace: ModeOff}, true},
-		"the claim does nevertheless": {Asking{Namespace: ModeOff, Claim: yes}, true},
+		"the claim does nevertheless": {Asking{Namespace: ModeOff, Claim: true}, true},
 		"the namespace asks for all":  {with(func(a *Asking) { a.Namespace = ModeAll }), false},
 		"nothing is selected":         {seen, true},
-		"the claim":                   {with(func(a *Asking) { a.Claim = yes }), false},
-		"the class":                   {with(func(a *Asking) { a.Class = yes }), false},
-		"the PV":                      {with(func(a *Asking) { a.PV = yes }), false},
-		"other labels":                {with(func(a *Asking) { a.Claim, a.Class, a.PV = no, no, no }), true},
+		"the claim":                   {with(func(a *Asking) { a.Claim = true }), false},
+		"the class":                   {with(func(a *Asking) { a.Class = true }), false},
+		"the PV":                      {with(func(a *Asking) { a.PV = true }), false},
 		"the class was not seen":      {with(func(a *Asking) { a.ClassSeen = false }), false},
 		"it is not bound":             {with(func(a *Asking) { a.PVSeen = false }), false},
-		"many nodes": {with(func(a *Asking) { a.Namespace, a.AccessModes = ModeAll, append(once, many) }),
-			true},
-		"many nodes read": {Asking{Namespace: ModeAll, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}},
-			true},
-		"many nodes, and selected": {with(func(a *Asking) {
-			a.Claim, a.AccessModes = yes, []v1.PersistentVolumeAccessMode{many}
-		}), true},
-		"one pod": {Asking{Namespace: ModeAll, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}}, false},
+		"many nodes":                  {Asking{Namespace: ModeAll, Shared: true}, true},
+		"many nodes, and selected":    {with(func(a *Asking) { a.Claim, a.Shared = true, true }), true},
 	} {
 		if got := c.asking.Unasked(); got != c.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestAsks(t *testing.T) {
+	for want, labels := range map[bool]map[string]string{true: {Label: "true"}, false: {Label: "false", "app": "true"}} {
+		if Asks(labels) != want || Asks(nil) {
+			t.Errorf("%v, want %t", labels, want)
 		}
 	}
 }

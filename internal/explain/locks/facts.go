@@ -11,7 +11,6 @@ import (
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
@@ -23,31 +22,22 @@ import (
 // Claim holds the fields of a claim that explanations need.
 type Claim struct {
 	singlenode.Claim
-	AccessModes []v1.PersistentVolumeAccessMode
 	// Class is the name of the claim's StorageClass, and Volume the name of its PV. Each is empty for none.
 	Class, Volume string
 	// Written is the time of the last write by the lock's field manager, zero if it is unknown.
 	Written time.Time
 
-	asks map[string]string
+	asks, shared bool
 }
 
 // ClaimOf converts a claim into a value that keeps no reference to o.
 func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
-	c := Claim{Claim: singlenode.ClaimOf(o), AccessModes: slices.Clone(o.Spec.AccessModes), Volume: o.Spec.VolumeName,
-		Class: objects.ClaimClass(o), asks: Asking(o)}
+	c := Claim{Claim: singlenode.ClaimOf(o), Volume: o.Spec.VolumeName, Class: objects.ClaimClass(o),
+		asks: singlenode.Asks(o.Labels), shared: objects.Shared(o.Spec.AccessModes)}
 	if c.Locked {
 		c.Written = explain.AnnotatedAt(o, singlenode.LockAnnotation)
 	}
 	return c
-}
-
-// Asking returns the label that asks for a lock, without the object's other labels.
-func Asking(o metav1.Object) map[string]string {
-	if value, found := o.GetLabels()[singlenode.Label]; found {
-		return map[string]string{singlenode.Label: value}
-	}
-	return nil
 }
 
 // Facts holds the results of all reads about the locks of one or all namespaces, with the input of their decisions.
@@ -103,13 +93,13 @@ func (f Facts) mode(namespace string) singlenode.Mode {
 
 // claim adds the labels and fields of a claim's class and PV that decisions need.
 func (i *index) claim(c Claim) singlenode.Claim {
-	asks := singlenode.Asking{Namespace: i.mode(c.Namespace), Claim: c.asks, AccessModes: c.AccessModes}
-	asks.ClassSeen = c.Class == ""
+	asks := singlenode.Asking{Namespace: i.mode(c.Namespace), Claim: c.asks, Shared: c.shared,
+		ClassSeen: c.Class == ""}
 	if class := i.Classes.Value[c.Class]; class != nil {
-		asks.Class, asks.ClassSeen = Asking(class), true
+		asks.Class, asks.ClassSeen = singlenode.Asks(class.Labels), true
 	}
 	if pv, read := i.PVs.Value[c.Volume]; i.PVs.OK() && read && pv != nil {
-		asks.PV, asks.PVSeen = Asking(pv), true
+		asks.PV, asks.PVSeen = singlenode.Asks(pv.Labels), true
 		c.Claim.Volume = objects.VolumeOf(pv)
 	}
 	c.Unasked = asks.Unasked()

@@ -287,14 +287,8 @@ func (f Facts) claimRisks(pod explain.Pod, name string) (risks []string) {
 				a.Spec.NodeName, a.Name))
 		}
 	}
-	if len(attachments) == 0 && !shared(claim) {
+	if len(attachments) == 0 && !objects.Shared(slices.Concat(claim.Status.AccessModes, claim.Spec.AccessModes)) {
 		risks = append(risks, fmt.Sprintf("No VolumeAttachment keeps another node from the volume of claim %s.", name))
 	}
 	return risks
-}
-
-// shared reports whether an access mode of the claim allows several nodes.
-func shared(claim *v1.PersistentVolumeClaim) bool {
-	return slices.ContainsFunc(slices.Concat(claim.Status.AccessModes, claim.Spec.AccessModes),
-		func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany })
 }

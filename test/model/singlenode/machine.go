@@ -162,14 +162,8 @@ func (m *machine) claim(n int, at claim, unasked, flipped bool) singlenode.Claim
 
 // unasked reports whether a claim, in a namespace of this mode, is known to need no lock.
 func (m *machine) unasked(at claim, mode mode) bool {
-	asking := singlenode.Asking{Namespace: mode, ClassSeen: true, PVSeen: at.bound}
-	if at.labelled {
-		asking.Claim = map[string]string{singlenode.Label: singlenode.SelectValue}
-	}
-	if at.bound && m.PVAsks {
-		asking.PV = map[string]string{singlenode.Label: singlenode.SelectValue}
-	}
-	return asking.Unasked()
+	return singlenode.Asking{Namespace: mode, ClassSeen: true, PVSeen: at.bound, Claim: at.labelled,
+		PV: at.bound && m.PVAsks}.Unasked()
 }
 
 const driver = "nfs.example.com"
