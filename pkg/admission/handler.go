@@ -31,14 +31,14 @@ type Reader interface {
 // readTimeout bounds all reads for one answer, so that the answer arrives before the API server stops waiting.
 const readTimeout = (timeoutSeconds - 1) * time.Second
 
-// Handler returns the webhooks, at pathPVs, pathPods, pathPodHold and pathPodGate. It keeps no state and is safe for
-// concurrent use.
+// Handler returns the webhooks, at pathPVs, pathPods, pathPodHold and pathPodGate. It keeps no state but the number of
+// reviews in progress, and is safe for concurrent use.
 func Handler(drivers DriversFunc, reader Reader) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle(pathPVs, review(mutatePVs(drivers)))
-	mux.Handle(pathPods, review(validatePods(reader)))
-	mux.Handle(pathPodHold, review(changePod(podsafety.HoldOf)))
-	mux.Handle(pathPodGate, review(changePod(podsafety.GateOf)))
+	mux, large := http.NewServeMux(), make(turns, largeReviews)
+	mux.Handle(pathPVs, review(mutatePVs(drivers), large))
+	mux.Handle(pathPods, review(validatePods(reader), large))
+	mux.Handle(pathPodHold, review(changePod(podsafety.HoldOf), large))
+	mux.Handle(pathPodGate, review(changePod(podsafety.GateOf), large))
 	return mux
 }
 
@@ -105,11 +105,11 @@ func changePod(changesOf func(*v1.Pod) podsafety.Changes) reviewFunc {
 			request.SubResource != "" || request.Operation != admissionv1.Create {
 			return allowed(), nil
 		}
-		var pod v1.Pod
-		if err := decode(request.Object.Raw, &pod); err != nil {
+		pod, err := decodePod(request.Object.Raw)
+		if err != nil {
 			return nil, err
 		}
-		return patched(operationsOf(&pod, changesOf(&pod)))
+		return patched(operationsOf(pod, changesOf(pod)))
 	}
 }
 
@@ -165,15 +165,15 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 	}
 	switch path.Join(request.Resource.Resource, request.SubResource) {
 	case "pods":
-		var pod v1.Pod
-		if err := decode(request.Object.Raw, &pod); err != nil {
+		pod, err := decodePod(request.Object.Raw)
+		if err != nil {
 			return nil, err
 		}
 		if pod.Spec.NodeName == "" { // the scheduler binds it later, by a Binding
 			return nil, nil
 		}
 		pod.Namespace = request.Namespace
-		return &pod, nil
+		return pod, nil
 	case "pods/binding", "bindings":
 		var binding v1.Binding
 		if err := decode(request.Object.Raw, &binding); err != nil {

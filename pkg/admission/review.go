@@ -13,30 +13,75 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 )
 
-// maxBody bounds a request, in bytes: twice the API server's limit for one object (3 MiB) and some more, because a
-// review holds the object before and after the write.
-const maxBody = 7 << 20
+// Bounds of the memory that reviews take, because any pod may be able to send them.
+const (
+	// maxBody bounds a request, in bytes: twice the API server's limit for one object (3 MiB) and some more, because a
+	// review holds the object before and after the write.
+	maxBody = 7 << 20
+	// maxCommas bounds the values of a request. A pod that etcd can store (1.5 MiB) has half as many.
+	maxCommas = 1 << 18
+	// smallBody is the size up to which a request is small, as nearly all are. It then takes no more than 3 MiB of
+	// memory, and a larger one up to 120 MiB.
+	smallBody = 32 << 10
+	// smallReviews bounds the small requests in progress of one webhook, and largeReviews the large ones of all webhooks.
+	smallReviews, largeReviews = 8, 2
+	// waitTimeout bounds the wait of a request for its turn, and bodyTimeout the time that its body then takes.
+	waitTimeout, bodyTimeout = time.Second, time.Second
+)
 
 // errMalformed means that the request is not an AdmissionReview that can be answered. The API server treats the answer
 // as a failure of the webhook, and applies its failurePolicy.
 var errMalformed = errors.New("malformed admission review")
 
+// errTooMany means that a request has more values than maxCommas admits.
+var errTooMany = fmt.Errorf("the admission review has more than %d values", maxCommas)
+
+// turns bounds the requests in progress: a request puts one element into the channel and takes it out at its end.
+type turns chan struct{}
+
+// begin waits for a turn, and reports whether it got one. The caller then has to call end.
+func (t turns) begin(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	select {
+	case t <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (t turns) end() { <-t }
+
 // reviewFunc answers one request; an error is answered as a failure of the webhook.
 type reviewFunc func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
-// review returns a handler of AdmissionReviews (v1).
-func review(by reviewFunc) http.Handler {
+// review returns a handler of AdmissionReviews (v1). large are the turns of large requests.
+func review(by reviewFunc, large turns) http.Handler {
+	small := make(turns, smallReviews)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if code := statusOf(r); code != http.StatusOK {
 			http.Error(w, http.StatusText(code), code)
 			return
 		}
-		answer, err := answerTo(r.Context(), http.MaxBytesReader(w, r.Body, maxBody), by)
+		turn := small
+		if r.ContentLength < 0 || r.ContentLength > smallBody {
+			turn = large
+		}
+		if !turn.begin(r.Context()) {
+			w.Header().Set("Retry-After", "1") // the API server tries again within its timeout
+			http.Error(w, "too many admission reviews are in progress", http.StatusTooManyRequests)
+			return
+		}
+		defer turn.end()
+		answer, err := answerTo(w, r, by)
 		_, tooLong := errors.AsType[*http.MaxBytesError](err)
 		switch {
-		case tooLong:
+		case tooLong, errors.Is(err, errTooMany):
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		case errors.Is(err, errMalformed):
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -60,11 +105,27 @@ func statusOf(r *http.Request) int {
 	return http.StatusOK
 }
 
-// answerTo reads a review and returns the answer to it.
-func answerTo(ctx context.Context, body io.Reader, by reviewFunc) ([]byte, error) {
-	data, err := io.ReadAll(body)
+// read returns the body of a request. The deadline ends with the body, because the reads for the answer may take
+// longer. It stays after an error, because the server then reads the rest.
+func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // the recorder of a test has none
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		return nil, fmt.Errorf("read an admission review: %w", err)
+	}
+	_ = connection.SetReadDeadline(time.Time{})
+	return data, nil
+}
+
+// answerTo reads a review and returns the answer to it.
+func answerTo(w http.ResponseWriter, r *http.Request, by reviewFunc) ([]byte, error) {
+	data, err := read(w, r)
+	if err != nil {
+		return nil, err
+	}
+	if text.Commas(data) > maxCommas {
+		return nil, errTooMany
 	}
 	var asked admissionv1.AdmissionReview
 	if err := json.Unmarshal(data, &asked); err != nil {
@@ -74,7 +135,7 @@ func answerTo(ctx context.Context, body io.Reader, by reviewFunc) ([]byte, error
 		asked.Request.UID == "" {
 		return nil, fmt.Errorf("%w: it is not a request of admission.k8s.io/v1", errMalformed)
 	}
-	response, err := by(ctx, asked.Request)
+	response, err := by(r.Context(), asked.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +166,9 @@ func NewServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tl
 		WriteTimeout:      2 * timeoutSeconds * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          klog.NewStandardLogger("WARNING"),
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate},
+		// Bodies that wait for their turn take no more memory.
+		HTTP2:     &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
+		ErrorLog:  klog.NewStandardLogger("WARNING"),
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate},
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -187,24 +188,24 @@ func (c codec) decode(value string, left *int, chunk func(hash string) (string, 
 }
 
 func unmarshal(value string, left *int) (*storedEntry, error) {
-	text, err := content(value, left)
+	plain, err := content(value, left)
 	if err != nil {
 		return nil, err
 	}
-	if left != nil && bytes.Count(text, []byte(",")) > maxValues {
+	if left != nil && text.Commas(plain) > maxValues {
 		return nil, fmt.Errorf("it has more than %d values, %s", maxValues, ownOnly)
 	}
 	var version struct {
 		Version int `json:"version"`
 	}
-	if err := json.Unmarshal(text, &version); err != nil {
+	if err := json.Unmarshal(plain, &version); err != nil {
 		return nil, err
 	}
 	if version.Version != entryVersion {
 		return nil, fmt.Errorf("%w: version %d", ErrVersion, version.Version)
 	}
-	s := &storedEntry{size: len(text)}
-	decoder := json.NewDecoder(bytes.NewReader(text))
+	s := &storedEntry{size: len(plain)}
+	decoder := json.NewDecoder(bytes.NewReader(plain))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(s); err != nil {
 		return nil, err

@@ -1,0 +1,205 @@
+package admission
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
+)
+
+// reviewOf returns the body of a review of a new pod with this JSON.
+func reviewOf(pod string) string {
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"review","operation":"CREATE",` +
+		`"resource":{"version":"v1","resource":"pods"},"object":` + pod + `}}`
+}
+
+// The largest pods that etcd stores have as many claims.
+func TestLargePodIsHeldAndGated(t *testing.T) {
+	large := pod()
+	large.Spec.NodeName = ""
+	fields := map[string]any{}
+	for i := range 10_000 {
+		name := fmt.Sprintf("claim-%d", i)
+		large.Spec.Volumes = append(large.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+		fields[fmt.Sprintf("k:{\"name\":%q}", name)] = map[string]any{".": struct{}{}, "f:name": struct{}{},
+			"f:persistentVolumeClaim": map[string]any{".": struct{}{}, "f:claimName": struct{}{}}}
+	}
+	managed, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: managed}}}
+	asked := request("pods", "", large)
+	asked.Operation = admissionv1.Create
+	for _, path := range []string{pathPodHold, pathPodGate} {
+		if got := send(t, handler(cluster{}), path, asked); !got.Allowed || got.Patch == nil {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+}
+
+func TestReviewOfTooManyValues(t *testing.T) {
+	const list = `{"spec":{"volumes":[{}%s]}}`
+	around := text.Commas([]byte(reviewOf("{}")))
+	most := reviewOf(fmt.Sprintf(list, strings.Repeat(",{}", maxCommas-around)))
+	more := reviewOf(fmt.Sprintf(list, strings.Repeat(",{}", maxCommas-around+1)))
+	for _, path := range []string{pathPVs, pathPods, pathPodHold, pathPodGate} {
+		code, answer := post(handler(cluster{}), http.MethodPost, path, "application/json", strings.NewReader(most))
+		if code != http.StatusOK {
+			t.Errorf("at most at %s: %d: %s", path, code, answer)
+		}
+		code, answer = post(handler(cluster{}), http.MethodPost, path, "application/json", strings.NewReader(more))
+		if code != http.StatusRequestEntityTooLarge || !strings.Contains(string(answer), "values") {
+			t.Errorf("one more at %s: %d: %s", path, code, answer)
+		}
+	}
+}
+
+func TestDecodedPodHasOnlyVolumesOfClaims(t *testing.T) {
+	got, err := decodePod([]byte(`{"spec":{"containers":[{},{}],"volumes":[{},{"name":"a","emptyDir":{}},
+		{"name":"b","persistentVolumeClaim":{"claimName":"c"}},{"name":"d","ephemeral":{"volumeClaimTemplate":{}}}]}}`))
+	if err != nil || len(got.Spec.Containers) > 0 || len(got.Spec.Volumes) != 2 || cap(got.Spec.Volumes) != 2 ||
+		got.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != "c" || got.Spec.Volumes[1].Ephemeral == nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// slow is a Reader whose reads take this long, but no longer than their context.
+type slow struct {
+	cluster
+	takes time.Duration
+}
+
+func (s slow) Claim(ctx context.Context, _, _ string) (*v1.PersistentVolumeClaim, bool, error) {
+	select {
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	case <-time.After(s.takes):
+		return nil, false, nil
+	}
+}
+
+func TestReviewsInProgressAreBounded(t *testing.T) {
+	const named = `{"spec":{"nodeName":"a","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}%s}`
+	small, large := reviewOf(fmt.Sprintf(named, "")), reviewOf(fmt.Sprintf(named, strings.Repeat(" ", smallBody)))
+	for what, c := range map[string]struct {
+		body, other string
+		bound       int
+		// path is a webhook whose requests of this size have their turn all the same, empty for none.
+		path string
+	}{
+		"small ones": {small, large, smallReviews, pathPodHold}, "large ones": {large, small, largeReviews, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := Handler(func() Drivers { return known }, slow{takes: time.Hour})
+				var all sync.WaitGroup
+				for range c.bound {
+					all.Go(func() {
+						if code, answer := post(h, http.MethodPost, pathPods, "application/json",
+							strings.NewReader(c.body)); code != http.StatusOK {
+							t.Errorf("in its turn: %d: %s", code, answer)
+						}
+					})
+				}
+				synctest.Wait() // all are reading
+				r := httptest.NewRequest(http.MethodPost, pathPods, strings.NewReader(c.body))
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+					t.Errorf("one more: %d: %s", w.Code, w.Body)
+				}
+				if c.path != "" {
+					if code, answer := post(h, http.MethodPost, c.path, "application/json",
+						strings.NewReader(c.body)); code != http.StatusOK {
+						t.Errorf("another webhook: %d: %s", code, answer)
+					}
+				}
+				all.Go(func() {
+					if code, answer := post(h, http.MethodPost, pathPods, "application/json",
+						strings.NewReader(c.other)); code != http.StatusOK {
+						t.Errorf("one of the other size: %d: %s", code, answer)
+					}
+				})
+				all.Wait()
+				if code, answer := post(h, http.MethodPost, pathPods, "application/json",
+					strings.NewReader(c.body)); code != http.StatusOK {
+					t.Errorf("after the end of the others: %d: %s", code, answer)
+				}
+			})
+		})
+	}
+}
+
+// pipes is a listener with connections in memory, which end with the fake time of a bubble.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	conn, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestBodyIsAwaitedForAShortTime(t *testing.T) {
+	body := reviewOf(`{"spec":{"nodeName":"a","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}}`)
+	for what, c := range map[string]struct {
+		sent  string
+		code  int
+		after time.Duration
+	}{
+		"a whole one, although the answer takes longer": {body, http.StatusOK, 2 * bodyTimeout},
+		"a part": {body[:9], http.StatusInternalServerError, bodyTimeout},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := NewServer(Handler(nil, slow{takes: 2 * bodyTimeout}), nil)
+				listener, ended := make(pipes), make(chan error, 1)
+				go func() { ended <- server.Serve(listener) }()
+				client, accepted := net.Pipe()
+				listener <- accepted
+				began := time.Now()
+				go func() {
+					_, _ = fmt.Fprintf(client, "POST %s HTTP/1.1\r\nHost: guard\r\nContent-Type: application/json\r\n"+
+						"Content-Length: %d\r\n\r\n%s", pathPods, len(body), c.sent)
+				}()
+				response, err := http.ReadResponse(bufio.NewReader(client), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer, _ := io.ReadAll(response.Body)
+				_ = response.Body.Close()
+				if response.StatusCode != c.code || time.Since(began) != c.after || strings.Contains(string(answer), "warnings") {
+					t.Errorf("after %v: %d: %s", time.Since(began), response.StatusCode, answer)
+				}
+				_ = client.Close()
+				_ = server.Close()
+				if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
