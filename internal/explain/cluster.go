@@ -126,23 +126,23 @@ type Source interface {
 type live struct{ API }
 
 func (l live) PV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
-	return l.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	return kube.GetObject(ctx, kube.PV.Resource, name, l.Core.PersistentVolumes().Get)
 }
 
 func (l live) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return l.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	return kube.GetObject(ctx, kube.Claim.Resource, name, l.Core.PersistentVolumeClaims(namespace).Get)
 }
 
 func (l live) Node(ctx context.Context, name string) (*v1.Node, error) {
-	return l.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
+	return kube.GetObject(ctx, kube.Node.Resource, name, l.Core.Nodes().Get)
 }
 
 func (l live) Class(ctx context.Context, name string) (*storagev1.StorageClass, error) {
-	return l.Storage.StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	return kube.GetObject(ctx, kube.StorageClass.Resource, name, l.Storage.StorageClasses().Get)
 }
 
 func (l live) KubeletLease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
-	return l.Coordination.Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	return kube.GetObject(ctx, kube.NodeLease.Resource, node, l.Coordination.Leases(v1.NamespaceNodeLease).Get)
 }
 
 func (l live) PVs(ctx context.Context) Read[[]PV] {

@@ -1,11 +1,14 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,6 +85,25 @@ func TestAnswer(t *testing.T) {
 	} {
 		if got := Answer(err); got != want {
 			t.Errorf("%v: %d, want %d", err, got, want)
+		}
+	}
+}
+
+// Neither client-go nor an HTTP server passes such names on.
+func TestObjectOfImpossibleNameIsAbsent(t *testing.T) {
+	get := func(context.Context, string, metav1.GetOptions) (*v1.PersistentVolumeClaim, error) {
+		return nil, errors.New("asked")
+	}
+	for name, absent := range map[string]bool{
+		"a/b": true, "100%": true, ".": true, "..": true, strings.Repeat("a", 254): true,
+		"": false, "a": false, "a..b": false, "A b": false, strings.Repeat("a", 253): false,
+	} {
+		o, err := Read(t.Context(), time.Minute, Claim, "ns", name, get)
+		if o != nil || (err == nil) != absent {
+			t.Errorf("%q: %v, %v", name, o, err)
+		}
+		if _, err := GetObject(t.Context(), Claim.Resource, name, get); AnyAbsent(err) != absent {
+			t.Errorf("%q without a record: %v", name, err)
 		}
 	}
 }

@@ -13,7 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -42,7 +44,7 @@ func Get[O, R any](ctx context.Context, timeout time.Duration, of Kind, namespac
 	get func(context.Context, string, metav1.GetOptions) (*O, error), record func(*O) R) (r R, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	o, err := get(ctx, name, metav1.GetOptions{})
+	o, err := GetObject(ctx, of.Resource, name, get)
 	switch {
 	case Absent(err, of.Resource, name):
 		return r, false, nil
@@ -50,6 +52,17 @@ func Get[O, R any](ctx context.Context, timeout time.Duration, of Kind, namespac
 		return r, false, fmt.Errorf("read %s %q: %w", of.Word, cache.NewObjectName(namespace, name), err)
 	}
 	return record(o), true, nil
+}
+
+// GetObject calls get, which is a client's. For a name that no object can have, it returns the error of an API server
+// without the object: client-go refuses some names, and an HTTP server URLs of any length, both for ever. Tenants may
+// write such names, as the API server does not validate claimName of a pod or volumeName of a claim.
+func GetObject[O any](ctx context.Context, resource schema.GroupResource, name string,
+	get func(context.Context, string, metav1.GetOptions) (*O, error)) (*O, error) {
+	if len(name) > validation.DNS1123SubdomainMaxLength || len(rest.IsValidPathSegmentName(name)) > 0 {
+		return nil, apierrors.NewNotFound(resource, name)
+	}
+	return get(ctx, name, metav1.GetOptions{})
 }
 
 // Read is Get for the whole object, nil for a missing one.

@@ -7,6 +7,7 @@ import (
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
@@ -45,7 +46,7 @@ func (a *LiveReader) Claim(ctx context.Context, namespace, name string) (*v1.Per
 // is the kind in errors, followed by the namespace if the object has one.
 func readIfExists[O any](ctx context.Context, of, name string,
 	get func(context.Context, string, metav1.GetOptions) (*O, error)) (*O, error) {
-	o, err := get(ctx, name, metav1.GetOptions{})
+	o, err := kube.GetObject(ctx, schema.GroupResource{}, name, get)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil

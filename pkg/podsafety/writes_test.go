@@ -166,6 +166,7 @@ func TestReadVolume(t *testing.T) {
 		"of a former claim":      {claim("pv"), of(`{"namespace":"ns","name":"data","uid":"former"}`, ""), volume{}},
 		"reserved by name":       {claim("pv"), of(`{"namespace":"ns","name":"data"}`, ""), volume{}},
 		"bound to none":          {claim("pv"), of("null", ""), volume{}},
+		"a PV that cannot exist": {claim("a/b"), "", volume{}},
 	} {
 		s := kubetest.NewServer(t, map[string]string{"/data": c.claim, "/pv": c.pv})
 		got, err := api(t, s.Config()).readVolume(t.Context(), "ns", "data")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -107,8 +106,9 @@ func (w *run) selectedNode(ctx context.Context) (node *v1.Node, err error) {
 	if name == "" || w.cfg.Local != nil {
 		return nil, nil
 	}
-	if node, err = w.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
-		w.reschedule = kube.Absent(err, v1.Resource("nodes"), name)
+	node, err = kube.GetObject(ctx, kube.Node.Resource, name, w.client.CoreV1().Nodes().Get)
+	if err != nil {
+		w.reschedule = kube.Absent(err, kube.Node.Resource, name)
 		return nil, fmt.Errorf("failed to get target node: %w", err)
 	}
 	return node, nil

@@ -65,7 +65,8 @@ func New(config *rest.Config) (*Reader, error) {
 // It needs at most two GETs and no watch, because a source is read once for each claim, and few claims have one. An
 // error means that their existence is unknown; with ErrNotInstalled this cluster cannot tell.
 func (r *Reader) Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error) {
-	snapshot, err := r.client.VolumeSnapshots(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	snapshot, err := kube.GetObject(ctx, snapshotv1.Resource(snapshotResource), name.Name,
+		r.client.VolumeSnapshots(name.Namespace).Get)
 	switch {
 	case absent(err, snapshotResource, name.Name):
 		return nil, nil
@@ -76,7 +77,8 @@ func (r *Reader) Read(ctx context.Context, name types.NamespacedName) (*request.
 	if read.ContentName == "" {
 		return read, nil
 	}
-	content, err := r.client.VolumeSnapshotContents().Get(ctx, read.ContentName, metav1.GetOptions{})
+	content, err := kube.GetObject(ctx, snapshotv1.Resource(contentResource), read.ContentName,
+		r.client.VolumeSnapshotContents().Get)
 	switch {
 	case absent(err, contentResource, read.ContentName):
 		return read, nil
