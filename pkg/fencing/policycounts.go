@@ -64,7 +64,7 @@ type Waiting struct {
 	namespace   string
 	labels      map[string]string
 	terminating bool
-	// long: it tolerates the unreachable node for over maxTolerated.
+	// long: it tolerates the unreachable node for over fencing.MaxTolerated.
 	long bool
 }
 
@@ -83,12 +83,8 @@ func WaitingOf(o *v1.Pod) (Waiting, bool) {
 	if !p.Terminating && tolerated == math.MaxInt64 {
 		return Waiting{}, false
 	}
-	return Waiting{o.Namespace, o.Labels, p.Terminating, tolerated > int64(maxTolerated.Seconds())}, true
+	return Waiting{o.Namespace, o.Labels, p.Terminating, tolerated > int64(fencing.MaxTolerated.Seconds())}, true
 }
-
-// maxTolerated is the longest toleration of an unreachable node for which a policy waits. Its value is a choice.
-// Without a bound, one pod with a toleration of years would keep its node from being fenced, and others' pods held.
-const maxTolerated = time.Hour
 
 // tolerationOf returns the seconds for which a pod tolerates an unreachable node, math.MaxInt64 for no limit and 0 for
 // not at all, by the rules of kube-controller-manager (getMinTolerationTime in pkg/controller/tainteviction).

@@ -26,6 +26,12 @@ type PolicyFacts struct {
 	Others []string
 }
 
+// MaxTolerated is the longest time for which a policy waits for the tolerations of pods, counted from the first
+// observation of their unreachable node. Its value is a choice. Without a bound, one pod with a toleration of years
+// would keep its node from being fenced, and others' pods held. So would pods that name their node: a Deployment
+// replaces each of them that Kubernetes evicts.
+const MaxTolerated = time.Hour
+
 // NodeView is the state of one node in the watches.
 type NodeView struct {
 	Name, Zone string
@@ -122,15 +128,22 @@ func (f PolicyFacts) judge(n NodeView, halted Reason, now time.Time) Judgement {
 		why = ReasonFenceEnded
 	case left > 0:
 		return Judgement{Node: n.Name, Reason: ReasonPatience, After: left}
-	case f.Spec.WaitForTolerations == nil || *f.Spec.WaitForTolerations:
-		if n.Tolerating > 0 {
-			why = ReasonTolerated
-		}
+	case f.tolerated(n, now) > 0:
+		return Judgement{Node: n.Name, Reason: ReasonTolerated, After: f.tolerated(n, now)}
 	}
 	if why == ReasonUnreachable {
 		why = cmp.Or(halted, f.limited(n.Zone))
 	}
 	return Judgement{Node: n.Name, Reason: why}
+}
+
+// tolerated returns the longest time for which tolerations still delay the fence of a node that is silent, not positive
+// if they do not delay it.
+func (f PolicyFacts) tolerated(n NodeView, now time.Time) time.Duration {
+	if n.Tolerating == 0 || f.Spec.WaitForTolerations != nil && !*f.Spec.WaitForTolerations {
+		return 0
+	}
+	return MaxTolerated - now.Sub(n.Since)
 }
 
 // limited returns the reason why the policy fences no further node of a zone, or ReasonUnreachable if it fences one.

@@ -74,7 +74,12 @@ func budgeted(n *NodeView) { n.Budgeted = true }
 func zoneless(n *NodeView) { n.Zone = "" }
 
 func TestDecidePolicy(t *testing.T) {
-	tolerating := node(0, func(n *NodeView) { n.Tolerating = 1 })
+	tolerating := func(d time.Duration) func(*PolicyFacts) {
+		return func(f *PolicyFacts) {
+			lost(0, d)(f)
+			f.Nodes[0].Tolerating = 1
+		}
+	}
 	patience := func(d time.Duration) func(*PolicyFacts) {
 		return func(f *PolicyFacts) { f.Spec.BudgetPatience.Duration = d }
 	}
@@ -97,11 +102,14 @@ func TestDecidePolicy(t *testing.T) {
 		"a budget that makes impatient": {
 			policy(lost(0, time.Minute), node(0, budgeted), patience(-time.Hour)), ReasonPatience, 4 * time.Minute},
 		"no budget":            {policy(lost(0, 5*time.Minute), patience(time.Minute)), ReasonUnreachable, 0},
-		"its pods tolerate it": {policy(tolerating), ReasonTolerated, 0},
+		"its pods tolerate it": {policy(tolerating(10 * time.Minute)), ReasonTolerated, 50 * time.Minute},
 		"its pods tolerate it, and the policy waits": {
-			policy(tolerating, func(f *PolicyFacts) { f.Spec.WaitForTolerations = ptr.To(true) }), ReasonTolerated, 0},
+			policy(tolerating(MaxTolerated-1), func(f *PolicyFacts) { f.Spec.WaitForTolerations = ptr.To(true) }),
+			ReasonTolerated, 1},
+		"pods have tolerated it for as long as a policy waits": {policy(tolerating(MaxTolerated)), ReasonUnreachable, 0},
 		"its pods tolerate it, and the policy does not wait": {
-			policy(tolerating, func(f *PolicyFacts) { f.Spec.WaitForTolerations = ptr.To(false) }), ReasonUnreachable, 0},
+			policy(tolerating(10*time.Minute), func(f *PolicyFacts) { f.Spec.WaitForTolerations = ptr.To(false) }),
+			ReasonUnreachable, 0},
 		"nothing waits":                      {policy(node(0, func(n *NodeView) { n.Waiting = 0 })), ReasonNothingWaits, 0},
 		"it is fenced already":               {policy(node(0, fenced)), ReasonFenceExists, 0},
 		"its fence was ended by request":     {policy(node(0, unfenced)), ReasonFenceEnded, 0},
@@ -238,7 +246,7 @@ func everyCluster(visit func(PolicyFacts)) {
 		{}, {Unreachable: true, Since: ago(time.Hour), Waiting: 1}, {Unreachable: true, Since: ago(time.Minute), Waiting: 1},
 		{Unreachable: true, Since: ago(2 * time.Hour)}, {Fenced: true}, {Unreachable: true, Since: ago(time.Hour),
 			Fenced: true},
-		{Unreachable: true, Since: ago(3 * time.Hour), Waiting: 2, Tolerating: 1, Budgeted: true},
+		{Unreachable: true, Since: ago(50 * time.Minute), Waiting: 2, Tolerating: 1, Budgeted: true},
 	}
 	for bits := range 1 << 3 {
 		for _, limit := range []string{"0", "1", "2", "50%"} {
@@ -295,10 +303,12 @@ func wrong(f PolicyFacts, name string) string {
 		limit = 1 // of three
 	}
 	switch {
-	case !n.Selected || !n.Unreachable || n.Fenced || n.Waiting == 0 || n.Tolerating > 0:
+	case !n.Selected || !n.Unreachable || n.Fenced || n.Waiting == 0:
 		return "the node is not to be fenced"
 	case now().Sub(n.Since) < 5*time.Minute:
 		return "it was lost a short time ago"
+	case n.Tolerating > 0 && now().Sub(n.Since) < time.Hour:
+		return "its pods tolerate it"
 	case fences+1 > limit:
 		return "too many are fenced"
 	case n.Zone != "" && inZone[n.Zone]+1 > max(1, int(f.Spec.MaxFencesPerZone)):

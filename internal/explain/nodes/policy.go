@@ -117,7 +117,8 @@ func (f Facts) judgementWords(p *v1alpha1.FencePolicy, d fencing.PolicyDecision,
 	case fencing.ReasonPatience:
 		text += fmt.Sprintf(" It is fenced in about %s, if nothing changes.", duration.HumanDuration(j.After))
 	case fencing.ReasonTolerated:
-		text += " " + f.tolerationWords()
+		text += f.tolerationWords() + fmt.Sprintf(" The policy waits for that for about %s at most.",
+			duration.HumanDuration(j.After))
 	case fencing.ReasonUnreachable:
 		if d.Fence != f.Name {
 			text += " Node " + d.Fence + " comes first."
@@ -152,7 +153,7 @@ func (f Facts) tolerationWords() string {
 		}
 	}
 	if left := last.Sub(f.Now); left > 0 {
-		return fmt.Sprintf("The last one is deleted in about %s.", duration.HumanDuration(left))
+		return fmt.Sprintf(" The last one is deleted in about %s.", duration.HumanDuration(left))
 	}
 	return ""
 }

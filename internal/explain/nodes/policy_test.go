@@ -65,7 +65,7 @@ func TestExplainPolicies(t *testing.T) {
 			f.waiting(isDeleted, tolerates)
 			f.Node.Value.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute,
 				TimeAdded: ptr.To(ago(10 * time.Minute))}}
-		}, []string{"Tolerated", "The last one is deleted in about 5m"}},
+		}, []string{"Tolerated", "The last one is deleted in about 5m", "for that for about 50m at most"}},
 		"its pods are not deleted yet, at an unknown time": {func(f *Facts) { f.waiting(tolerates) },
 			[]string{"Tolerated", "!The last one"}},
 		"no pod waits": {func(f *Facts) { f.waiting() }, []string{"NothingWaits"}},

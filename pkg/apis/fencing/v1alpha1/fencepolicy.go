@@ -83,8 +83,8 @@ type FencePolicySpec struct {
 	HaltAbove int32 `json:"haltAbove,omitempty"`
 
 	// waitForTolerations delays the fence until the tolerationSeconds of the pods that wait for the node have passed, that
-	// is, until they are terminating. A pod that tolerates an unreachable node for over an hour does not count until
-	// then.
+	// is, until they are terminating, but for an hour at most. A pod that tolerates an unreachable node for over an hour
+	// does not count until it is terminating.
 	// +optional
 	// +default=true
 	WaitForTolerations *bool `json:"waitForTolerations,omitempty"`
