@@ -80,13 +80,15 @@ type RemainingFacts struct {
 	// PodsOnly reports that VolumeAttachments were not requested, and AttachmentsListed that they are known. If some are
 	// left, the list may be older than Ask.Since, and incomplete.
 	PodsOnly, AttachmentsListed bool
+	// Pods has every pod of the list, and whether All counts it.
+	Pods map[types.UID]bool
 	// Held holds the terminating pods that are held (internal/engine/podsafety). No pod becomes held later, because the
 	// API server adds no finalizer to a terminating object.
 	Held []HeldPod
 	// Unheld counts the terminating pods that are not held, and that use a claim and have not ended.
 	Unheld int
 	// Leaving counts the terminating pods that are held (internal/engine/podsafety), and the terminating
-	// VolumeAttachments.
+	// VolumeAttachments. After Tracker.listed it counts only pods from before, as does All.
 	Leaving Remains
 	// All counts the pods that are held or that use a claim and have not ended, whether terminating or not, and all
 	// VolumeAttachments.
@@ -133,7 +135,10 @@ func (r *RemainingFacts) AddPod(pod objects.Pod) {
 	case pod.Terminating && uses:
 		r.Unheld++
 	}
-	if pod.Held || uses {
+	if r.Pods == nil {
+		r.Pods = map[types.UID]bool{}
+	}
+	if r.Pods[pod.UID] = pod.Held || uses; r.Pods[pod.UID] {
 		r.All.Pods++
 	}
 }
@@ -160,6 +165,9 @@ type Sight struct {
 	// EmptySince is the time since which the node has no pods that keep the fence, with EmptyBasis unchanged.
 	EmptySince time.Time
 	EmptyBasis Basis
+	// Before has every pod of the first list with BeforeBasis. It is nil without such a list, and is never changed.
+	Before      map[types.UID]bool
+	BeforeBasis Basis
 	// Refused is the run whose last start or stop failed, and RefusedBy is the error.
 	Refused   Run
 	RefusedBy string

@@ -299,21 +299,22 @@ func TestRemainingFacts(t *testing.T) {
 	claimless := func(p *objects.Pod) { p.Claims = nil }
 	ended := func(p *objects.Pod) { p.Final, p.Succeeded, p.Reported = true, true, true }
 	one := Remains{Pods: 1}
+	counts, no := map[types.UID]bool{"pod": true}, map[types.UID]bool{"pod": false}
 	for name, c := range map[string]struct {
 		pod  objects.Pod
 		want RemainingFacts
 	}{
-		"running":                     {pod(), RemainingFacts{All: one}},
-		"one without a claim":         {pod(claimless), RemainingFacts{}},
-		"ended":                       {pod(ended), RemainingFacts{}},
-		"held":                        {pod(held), RemainingFacts{All: one}},
-		"ended, held":                 {pod(held, ended), RemainingFacts{All: one}},
-		"one without a claim, held":   {pod(held, claimless), RemainingFacts{All: one}},
-		"terminating":                 {pod(leaves), RemainingFacts{Unheld: 1, All: one}},
-		"terminating, ended":          {pod(leaves, ended), RemainingFacts{}},
-		"terminating without a claim": {pod(leaves, claimless), RemainingFacts{}},
+		"running":                     {pod(), RemainingFacts{Pods: counts, All: one}},
+		"one without a claim":         {pod(claimless), RemainingFacts{Pods: no}},
+		"ended":                       {pod(ended), RemainingFacts{Pods: no}},
+		"held":                        {pod(held), RemainingFacts{Pods: counts, All: one}},
+		"ended, held":                 {pod(held, ended), RemainingFacts{Pods: counts, All: one}},
+		"one without a claim, held":   {pod(held, claimless), RemainingFacts{Pods: counts, All: one}},
+		"terminating":                 {pod(leaves), RemainingFacts{Pods: counts, Unheld: 1, All: one}},
+		"terminating, ended":          {pod(leaves, ended), RemainingFacts{Pods: no}},
+		"terminating without a claim": {pod(leaves, claimless), RemainingFacts{Pods: no}},
 		"held and terminating": {pod(held, leaves),
-			RemainingFacts{Held: []HeldPod{{"ns", "pod"}}, Leaving: one, All: one}},
+			RemainingFacts{Pods: counts, Held: []HeldPod{{"ns", "pod"}}, Leaving: one, All: one}},
 	} {
 		var got RemainingFacts
 		if got.AddPod(c.pod); !reflect.DeepEqual(got, c.want) {

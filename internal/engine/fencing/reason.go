@@ -56,8 +56,8 @@ var (
 	ReasonNodeDeleted = table.Warning("NodeDeleted",
 		"The node is fenced, and its Node was deleted. An agent has something to undo, so the fence stays until it is "+
 			"ended: kubectl reclaim unfence, with --abandon only if an agent needs the machine to undo its work. A "+
-			"NetworkFence does not, and its addresses would stay blocked for later nodes. Once nothing remains on the node, "+
-			"it does not count against the limits of policies.")
+			"NetworkFence does not, and its addresses would stay blocked for later nodes. Once nothing from before "+
+			"remains on the node, it does not count against the limits of policies.")
 	ReasonNodeRuns = table.Warning("NodeRuns",
 		"The node has renewed its Lease since the proof that it is fenced, with an unchanged boot ID.")
 	ReasonContradicted = table.Warning("ProofContradicted",

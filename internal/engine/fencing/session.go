@@ -103,6 +103,31 @@ func (t *Tracker) emptied(f Facts, empty bool, now time.Time) Sight {
 	return s
 }
 
+// listed keeps the pods of the first list with a Basis, and counts only these in later ones. Other pods were bound to
+// the node since. The fence has released none of them, so they do not keep it: Kubernetes replaces a pod that names its
+// node as often as the pod is deleted.
+func (t *Tracker) listed(f *Facts) {
+	s, r := t.Fences[f.Fence.UID], &f.Remaining
+	if s.Before == nil || s.BeforeBasis != r.Basis {
+		if s.Before, s.BeforeBasis = r.Pods, r.Basis; s.Before == nil {
+			s.Before = map[types.UID]bool{}
+		}
+		t.Fences[f.Fence.UID] = s
+		return
+	}
+	since := func(pod types.UID) bool { _, before := s.Before[pod]; return !before }
+	for pod, counts := range r.Pods {
+		if counts && since(pod) {
+			r.All.Pods--
+		}
+	}
+	for _, pod := range r.Held {
+		if since(pod.UID) {
+			r.Leaving.Pods--
+		}
+	}
+}
+
 // refused records why a run could not be started or stopped, with an empty why after a success.
 func (t *Tracker) refused(fence types.UID, run Run, why string) {
 	s := t.Fences[fence]
@@ -152,6 +177,9 @@ func (s *Session) Answer(t *Tracker, r Reply, sent, now time.Time) {
 		return
 	}
 	s.succeeded(r, sent)
+	if s.Decision.Action == ListRemaining {
+		t.listed(&s.Facts)
+	}
 	if s.End == session.NotEnded {
 		s.Facts.Sight = t.saw(s.Facts, now)
 		s.decide(t, now)

@@ -78,9 +78,9 @@ type NodeFenceSpec struct {
 	ConfirmationUID types.UID `json:"confirmationUID,omitempty"`
 
 	// unfence is the condition that ends the fence. WhenReturned (default): the node was rebooted after the proof, and
-	// nothing from before needs the fence. WhenReleased: the agents undo the fence earlier, when no pod with a claim and
-	// no VolumeAttachment remains on the node; only for a proof that covers UntilUnfenced. Now: at once, at the request
-	// of a person. Abandon: at once, and the agents undo nothing, because a person has done it.
+	// nothing from before needs the fence. WhenReleased: the agents undo the fence earlier, when no pod with a claim from
+	// before and no VolumeAttachment remains on the node; only for a proof that covers UntilUnfenced. Now: at once, at the
+	// request of a person. Abandon: at once, and the agents undo nothing, because a person has done it.
 	// +optional
 	// +default="WhenReturned"
 	// +kubebuilder:validation:XValidation:rule="oldSelf == 'Now' ? self in ['Now', 'Abandon'] : oldSelf != 'Abandon' || self == 'Abandon'",message="an ended fence cannot be resumed: create another"
