@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -26,9 +27,13 @@ import (
 func Selects(p *v1alpha1.FencePolicy, n *objects.LabeledNode) (bool, error) {
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
 	if err != nil {
-		return false, fmt.Errorf("nodeSelector of FencePolicy %q: %w", p.Name, err)
+		return false, invalidSelector("nodeSelector", p, err)
 	}
 	return selector.Matches(n.Labels) && (p.Spec.AllowControlPlane || !n.ControlPlane), nil
+}
+
+func invalidSelector(field string, p *v1alpha1.FencePolicy, err error) error {
+	return reasons.Because(fencing.ReasonInvalidSelector, fmt.Errorf("%s of FencePolicy %q: %w", field, p.Name, err))
 }
 
 // viewOf returns the state of a node for a policy, without the time of its silence.
@@ -128,14 +133,17 @@ type podLister interface {
 // countPods counts the pods that wait for these nodes. A node is skipped if that fails, and so are the nodes after it
 // if the API server does not answer.
 func countPods(ctx context.Context, of podLister, p *v1alpha1.FencePolicy, nodes []*fencing.NodeView) error {
-	var failed []error
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NamespaceSelector)
 	if err != nil {
-		failed = append(failed, fmt.Errorf("namespaceSelector of FencePolicy %q: %w", p.Name, err))
+		for _, n := range nodes {
+			n.Skipped = fencing.ReasonInvalidSelector
+		}
+		return invalidSelector("namespaceSelector", p, err)
 	}
+	var failed []error
 	w := worth{of: of, namespaces: selector, selected: map[string]bool{}, budgets: map[string][]budget{},
 		patient: p.Spec.WaitForTolerations == nil || *p.Spec.WaitForTolerations}
-	ends := err != nil
+	ends := false
 	for _, n := range nodes {
 		if ends {
 			n.Skipped = fencing.ReasonAPIReadFailed

@@ -41,7 +41,7 @@ func (c *Controller) policyFacts(ctx context.Context, p *v1alpha1.FencePolicy) (
 		f.Nodes = append(f.Nodes, v)
 	})
 	if invalid != nil {
-		f.Failed = fencing.ReasonAPIReadFailed
+		f.Failed = failedStep(invalid)
 		return f, invalid
 	}
 	var fences []fencing.Fence

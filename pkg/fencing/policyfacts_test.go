@@ -64,7 +64,7 @@ func TestInvalidSelectorsFenceNoNode(t *testing.T) {
 		w := outage(t, change)
 		w.pass(3 * time.Minute)
 		w.wantPhase("a", "none")
-		w.wantActive(metav1.ConditionFalse, fencing.ReasonAPIReadFailed)
+		w.wantActive(metav1.ConditionFalse, fencing.ReasonInvalidSelector)
 		p, _ := w.observer.policies.Get("p")
 		if _, err := w.policyFacts(t.Context(), p); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

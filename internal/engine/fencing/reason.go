@@ -124,6 +124,9 @@ var (
 	ReasonZoneUnreachable = table.Warning("ZoneUnreachable",
 		"A whole zone is unreachable, so the network is more likely to blame: no node is fenced. Fence nodes by hand if "+
 			"you know better: kubectl reclaim fence.")
+	ReasonInvalidSelector = table.Warning("InvalidSelector",
+		"A selector of the FencePolicy is invalid, so no node is fenced. Correct spec.nodeSelector or "+
+			"spec.namespaceSelector.")
 )
 
 // Reasons that only the execution of a step finds.

@@ -78,10 +78,13 @@ func addPolicies(s *explain.Explanation, f Facts) {
 }
 
 func (f Facts) policyWords(p *v1alpha1.FencePolicy, node *v1.Node) string {
+	selected, err := controller.Selects(p, objects.LabeledNodeOf(node))
 	switch c := explain.ReadyOf(node); {
-	case !selects(p, node) && controlPlane(node) && !p.Spec.AllowControlPlane:
+	case err != nil:
+		return fmt.Sprintf("fences no node: %v", err)
+	case !selected && controlPlane(node) && !p.Spec.AllowControlPlane:
 		return "does not select nodes of the control plane"
-	case !selects(p, node):
+	case !selected:
 		return "does not select this node"
 	case c == nil || c.Status != v1.ConditionUnknown:
 		text := fmt.Sprintf("fences the node once it has been unreachable for %s, and a pod with a claim waits for it.",

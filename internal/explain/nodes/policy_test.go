@@ -77,6 +77,9 @@ func TestExplainPolicies(t *testing.T) {
 		}, []string{"default: does not select this node", "!--agents-of"}},
 		"it is not for the control plane": {func(f *Facts) { f.Node.Value.Labels[objects.ControlPlaneLabel] = "" },
 			[]string{"does not select nodes of the control plane"}},
+		"its selector of nodes is not valid": {func(f *Facts) {
+			spec(f).NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Is"}}
+		}, []string{`fences no node: nodeSelector of FencePolicy "default"`}},
 		"its selector is not valid": {func(f *Facts) {
 			spec(f).NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Is"}}
 		}, []string{`fences no node: namespaceSelector of FencePolicy "default"`}},
