@@ -48,6 +48,8 @@ type cluster interface {
 	refusesForce(ctx context.Context) (bool, error)
 	// readVolume returns the PV that a claim is bound to, or the zero value without one.
 	readVolume(ctx context.Context, namespace, claim string) (volume, error)
+	// claimsNamingPVs returns the names of the claims of a namespace that name a PV.
+	claimsNamingPVs(ctx context.Context, namespace string) (map[string]bool, error)
 }
 
 // volume is the record of a PV, where shared reports that it may be attached to several nodes.
@@ -173,6 +175,17 @@ func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (vol
 	pv, _, err := kube.Get(ctx, a.timeout, kube.PV, "", claimed.Spec.VolumeName, a.clients.Core.PersistentVolumes().Get,
 		func(o *v1.PersistentVolume) volume { return volumeOf(o, claimed.UID) })
 	return pv, err
+}
+
+func (a apiServer) claimsNamingPVs(ctx context.Context, namespace string) (map[string]bool, error) {
+	naming := map[string]bool{}
+	err := kube.Each(ctx, "claims", metav1.ListOptions{}, a.clients.Core.PersistentVolumeClaims(namespace).List,
+		func(o *v1.PersistentVolumeClaim) {
+			if o.Spec.VolumeName != "" {
+				naming[o.Name] = true
+			}
+		})
+	return naming, err
 }
 
 // volumeOf returns the record of a PV, or the zero value if the PV is not bound to this claim. A user can name any PV

@@ -46,9 +46,11 @@ type world struct {
 	pvs    map[string]bool       // shared
 	locked map[string]volumeLock // by node
 	onList func()                // while locks are listed
-	calls  []string
-	fail   map[string]error
-	events *record.FakeRecorder
+	// onVolume is called before the read of a volume.
+	onVolume func()
+	calls    []string
+	fail     map[string]error
+	events   *record.FakeRecorder
 }
 
 type cached[R any] map[string]R
@@ -190,15 +192,6 @@ func (w *world) patchCondition(_ context.Context, ns string, p kube.ConditionPat
 		o.Status.Conditions = append(o.Status.Conditions, p.Condition)
 	}
 	return nil
-}
-
-func (w *world) readVolume(_ context.Context, _, claim string) (volume, error) {
-	shared, found := w.pvs["pv-"+claim]
-	if err := w.call("get volume"); err != nil || !found {
-		return volume{}, err
-	}
-	return volume{name: "pv-" + claim, shared: shared, Volume: objects.Volume{Driver: "disk.csi.example.com",
-		Attributes: map[string]string{"clusterID": "one", "pool": claim}}}, nil
 }
 
 func (w *world) refusesForce(context.Context) (bool, error) {

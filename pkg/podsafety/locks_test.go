@@ -159,7 +159,7 @@ func TestNodeHasOneLock(t *testing.T) {
 	w.away()
 	lock := func() { w.lock(t.Context(), "a") }
 	lock()
-	w.expectCalls("get volume", "get volume", "get volume", "create lock")
+	w.expectCalls("get volume", "get volume", "create lock") // two pods share a claim
 	w.unwatch("ns/db")
 	delete(w.live, "ns/db")
 	lock()
@@ -360,7 +360,7 @@ func TestLockDespiteErrorsOfOtherPod(t *testing.T) {
 	w.pvs["pv-data"] = false
 	w.show(held(terminating))
 	w.show(held(terminating, func(o *v1.Pod) { o.Name, o.UID = "broken", "broken" }))
-	w.volumeLocks.note("uid", []volume{{name: "pv-data"}})
+	w.volumeLocks.note("uid", "data", volume{name: "pv-data"})
 	w.away()
 	w.fail["get volume"] = errors.New("refused")
 	if got := w.lock(t.Context(), "a"); got == controller.Done() || len(w.locked["a"].volumes) != 1 {
@@ -412,7 +412,7 @@ func TestRunningRecordTellsNoVolumes(t *testing.T) {
 	terminates := podOf(held(terminating)).facts()
 	running := objects.Pod{Namespace: terminates.Namespace, Name: terminates.Name, UID: terminates.UID}
 	for _, pod := range []objects.Pod{running, terminates} {
-		volumes, err := w.volumesOf(t.Context(), pod)
+		volumes, err := w.newVolumeReads().volumesOf(t.Context(), pod)
 		if err != nil || len(volumes) != len(pod.Claims) {
 			t.Errorf("volumes of %+v: %v, %v", pod, volumes, err)
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
-	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 )
 
@@ -63,14 +62,14 @@ type volumeLocks struct {
 	// writes counts the writes of this process, and written holds the count at the last write for each node.
 	writes  int
 	written map[string]int
-	// volumes caches the volumes of pods whose claims are all bound, by UID. It stays valid because the claims of a pod
-	// with a node stay bound.
-	volumes map[types.UID][]volume
+	// volumes caches the volumes of pods by the pod's UID and the claim's name. It stays valid because a bound claim of a
+	// pod with a node stays bound.
+	volumes map[types.UID]map[string]volume
 }
 
 func newVolumeLocks(client lockClient) *volumeLocks {
 	return &volumeLocks{client: client, of: map[string]volumeLock{}, written: map[string]int{},
-		volumes: map[types.UID][]volume{}}
+		volumes: map[types.UID]map[string]volume{}}
 }
 
 // get returns the lock of a node, or an empty one if none exists.
@@ -173,25 +172,28 @@ func (l *volumeLocks) load(ctx context.Context) error {
 	return l.refresh(ctx)
 }
 
-// known returns the volumes of a pod, if they were read before.
-func (l *volumeLocks) known(pod types.UID) (volumes []volume, known bool) {
+// known returns the volume of a pod's claim, if it was read before.
+func (l *volumeLocks) known(pod types.UID, claim string) (v volume, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	volumes, known = l.volumes[pod]
-	return volumes, known
+	v, known = l.volumes[pod][claim]
+	return v, known
 }
 
-func (l *volumeLocks) note(pod types.UID, volumes []volume) {
+func (l *volumeLocks) note(pod types.UID, claim string, v volume) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.volumes[pod] = volumes
+	if l.volumes[pod] == nil {
+		l.volumes[pod] = map[string]volume{}
+	}
+	l.volumes[pod][claim] = v
 }
 
 // keep drops the volumes of all other pods.
 func (l *volumeLocks) keep(pods map[types.UID]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.volumes, func(pod types.UID, _ []volume) bool { return !pods[pod] })
+	maps.DeleteFunc(l.volumes, func(pod types.UID, _ map[string]volume) bool { return !pods[pod] })
 }
 
 func (c *Controller) locks(node string) {
@@ -213,28 +215,67 @@ func (c *Controller) lockVolumes(ctx context.Context, node string) error {
 	if err := c.volumeLocks.load(ctx); err != nil && !c.nothingToRemove(err) {
 		return err
 	}
+	return errors.Join(c.addMissing(ctx, node), c.removeUnneeded(ctx, node))
+}
+
+// writeEvery is the time after which volumes that were added are written, although volumes of further pods are not read
+// yet. The attach-detach controller waits 6 minutes before it detaches them.
+const writeEvery = 5 * time.Second
+
+// addMissing adds the volumes that need the lock, without waiting for the reads of pods with many claims.
+func (c *Controller) addMissing(ctx context.Context, node string) error {
+	before, written := c.volumeLocks.get(node), c.cfg.Clock.Now()
+	volumes := maps.Clone(before.volumes)
+	var errs []error
+	write := func() {
+		errs = append(errs, c.writeLock(ctx, before, volumes))
+		before, written = c.volumeLocks.get(node), c.cfg.Clock.Now()
+		clear(volumes)
+		maps.Copy(volumes, before.volumes)
+	}
+	err := c.addAllVolumes(ctx, node, nil, volumes, func(p *pod) {
+		if len(p.facts().Claims) > maxGets || c.cfg.Clock.Since(written) >= writeEvery {
+			write()
+		}
+	})
+	write()
+	return errors.Join(append(errs, err)...)
+}
+
+// removeUnneeded removes the volumes that need the lock no longer. It reads all claims again that were not bound.
+func (c *Controller) removeUnneeded(ctx context.Context, node string) error {
 	before := c.volumeLocks.get(node)
 	volumes, left := maps.Clone(before.volumes), map[string]holder{}
 	var errs []error
+	reads := c.newVolumeReads()
 	for _, volume := range slices.Sorted(maps.Keys(before.volumes)) {
-		needed, err := c.isNeeded(ctx, node, before.volumes[volume], volume)
+		needed, err := c.isNeeded(ctx, reads, node, before.volumes[volume], volume)
 		if errs = append(errs, err); err == nil && !needed {
 			delete(volumes, volume)
 			left[volume] = before.volumes[volume]
 		}
 	}
-	if err := c.addAllVolumes(ctx, node, left, volumes); err != nil {
+	if len(left) == 0 {
+		return errors.Join(errs...)
+	}
+	if err := c.addAllVolumes(ctx, node, left, volumes, func(*pod) {}); err != nil {
 		errs = append(errs, err)
 		// The pod whose volumes are unknown may use one that would leave.
 		maps.Copy(left, volumes)
 		volumes = left
 	}
+	return errors.Join(append(errs, c.writeLock(ctx, before, volumes))...)
+}
+
+// writeLock writes the volumes of a node's lock, as far as it has room for them.
+func (c *Controller) writeLock(ctx context.Context, before volumeLock, volumes map[string]holder) (err error) {
+	node := before.node
 	if refused := admit(before.volumes, volumes); refused > 0 {
-		errs = append(errs, fmt.Errorf("the VolumeLock of node %q has no room for %s of namespaces that have the most in it",
-			node, plural.Count(refused, "volume")))
+		err = fmt.Errorf("the VolumeLock of node %q has no room for %s of namespaces that have the most in it",
+			node, plural.Count(refused, "volume"))
 	}
-	if err := c.volumeLocks.set(ctx, before, volumes); err != nil {
-		return errors.Join(append(errs, err)...)
+	if failed := c.volumeLocks.set(ctx, before, volumes); failed != nil {
+		return errors.Join(err, failed)
 	}
 	logger := klog.FromContext(ctx).WithValues("node", node)
 	for volume, by := range volumes {
@@ -247,7 +288,7 @@ func (c *Controller) lockVolumes(ctx context.Context, node string) error {
 			logger.Info("The volume may be attached to other nodes again", "PV", volume, "pod", by.podKey())
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // maxLockBytes bounds the JSON of a VolumeLock. The API server refuses an object of more than 1.5 MiB, the default of
@@ -308,12 +349,13 @@ func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (po
 
 // isNeeded reports whether a locked volume must stay locked, which ends when its pod is not held any more, or when a
 // fence keeps the node from the volume.
-func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name string) (bool, error) {
+func (c *Controller) isNeeded(ctx context.Context, reads *volumeReads, node string, by holder,
+	name string) (bool, error) {
 	p, _ := c.observer.pods.Get(by.podKey())
 	f := c.lockFacts(node, p)
 	f.Holder, f.Locked = by.uid, true
 	if f.FenceSeen && !f.RemovingLocks && f.Pod.UID == by.uid && f.Pod.Node == node {
-		volumes, err := c.volumesOf(ctx, f.Pod)
+		volumes, err := reads.volumesOf(ctx, f.Pod)
 		if err != nil {
 			return true, err
 		}
@@ -338,25 +380,30 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 	return podsafety.DecideLock(f, c.cfg.Clock.Now()) != podsafety.RemoveLock, nil
 }
 
-// addAllVolumes adds the volumes of all pods of a node that need a lock. left are the volumes that would leave it.
-func (c *Controller) addAllVolumes(ctx context.Context, node string, left, volumes map[string]holder) error {
+// addAllVolumes adds the volumes of all pods of a node that need a lock, and calls next before it reads those of a pod.
+// left are the volumes that would leave the lock. With an error, volumes of a pod may be missing.
+func (c *Controller) addAllVolumes(ctx context.Context, node string, left, volumes map[string]holder,
+	next func(*pod)) error {
 	var errs []error
-	for _, p := range c.observer.waitingOn(node) {
-		errs = append(errs, c.addVolumes(ctx, p, left, volumes))
+	reads := c.newVolumeReads()
+	for _, p := range fairly(c.observer.waitingOn(node)) {
+		next(p)
+		// The bound of the reads is one error, however many pods are beyond it.
+		if err := c.addVolumes(ctx, reads, p, left, volumes); !errors.Is(err, errManyReads) || reads.report() {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
 
-func (c *Controller) addVolumes(ctx context.Context, p *pod, left, volumes map[string]holder) error {
+func (c *Controller) addVolumes(ctx context.Context, reads *volumeReads, p *pod, left,
+	volumes map[string]holder) error {
 	f := c.lockFacts(p.node, p)
 	f.Holder, f.Left = p.uid, len(left) > 0
 	if podsafety.DecideLock(f, c.cfg.Clock.Now()) != podsafety.CreateLock {
 		return nil
 	}
-	its, err := c.volumesOf(ctx, f.Pod)
-	if err != nil {
-		return err
-	}
+	its, unread := reads.volumesOf(ctx, f.Pod)
 	for _, v := range its {
 		if _, locked := volumes[v.name]; locked || v.name == "" {
 			continue
@@ -371,27 +418,7 @@ func (c *Controller) addVolumes(ctx context.Context, p *pod, left, volumes map[s
 			volumes[v.name] = holder{p.namespace, p.name, p.uid}
 		}
 	}
-	return nil
-}
-
-// volumesOf returns the volumes of a pod's claims. The volume of a claim that is not bound has no name, and is read
-// again, because such a claim of a pod that was created with a node can be bound later.
-func (c *Controller) volumesOf(ctx context.Context, p objects.Pod) (volumes []volume, err error) {
-	if volumes, known := c.volumeLocks.known(p.UID); known {
-		return volumes, nil
-	}
-	bound := true
-	for _, claim := range p.Claims {
-		v, err := c.cluster.readVolume(ctx, p.Namespace, claim)
-		if err != nil {
-			return nil, err
-		}
-		volumes, bound = append(volumes, v), bound && v.name != ""
-	}
-	if bound && p.Terminating { // the record of a running pod has no claims
-		c.volumeLocks.note(p.UID, volumes)
-	}
-	return volumes, nil
+	return unread
 }
 
 // sweepEvery is the interval at which all locks are listed. The list finds locks of an earlier leader, locks deleted by

@@ -102,7 +102,7 @@ func TestVolumesAreReadUntilAllAreBound(t *testing.T) {
 	}
 	_, pods := w.observer.waitingAll()
 	w.volumeLocks.keep(pods)
-	if _, known := w.volumeLocks.known("uid"); !known {
+	if _, known := w.volumeLocks.known("uid", "data"); !known {
 		t.Error("the volumes of a pod that waits are forgotten")
 	}
 }
@@ -154,7 +154,7 @@ func TestLeaderBegins(t *testing.T) {
 		w.showClaim(claimOfPod())
 		left := claimOfPod(heldTerminating, func(o *v1.PersistentVolumeClaim) { o.Namespace, o.Name = "off", "left" })
 		w.kept["left"], w.claimCache["off/left"] = left, podsafety.ClaimOf(left)
-		w.volumeLocks.note("gone", []volume{{name: "pv-gone"}})
+		w.volumeLocks.note("gone", "data", volume{name: "pv-gone"})
 		w.play(t)
 		if !slices.Equal(w.live["ns/new"].Finalizers, []string{objects.RunningFinalizer}) {
 			t.Error("the pods of the namespace are not held")
@@ -168,7 +168,7 @@ func TestLeaderBegins(t *testing.T) {
 		if !isMarked(w.live["ns/db"]) || !slices.Equal(w.lockedVolumes(), []string{"pv-data"}) {
 			t.Errorf("marked %t, locked %q", isMarked(w.live["ns/db"]), w.lockedVolumes())
 		}
-		if _, known := w.volumeLocks.known("gone"); known || w.recorder.Waiting()[podsafety.ReasonNodeUnreachable] != 1 {
+		if _, known := w.volumeLocks.known("gone", "data"); known || w.recorder.Waiting()[podsafety.ReasonNodeUnreachable] != 1 {
 			t.Errorf("a pod that is gone is remembered: %t; %v waits", known, w.recorder.Waiting())
 		}
 	})
