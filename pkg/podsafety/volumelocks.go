@@ -233,7 +233,7 @@ func (c *Controller) addMissing(ctx context.Context, node string) error {
 		clear(volumes)
 		maps.Copy(volumes, before.volumes)
 	}
-	err := c.addAllVolumes(ctx, node, nil, volumes, func(p *pod) {
+	_, err := c.addAllVolumes(ctx, node, nil, volumes, func(p *pod) {
 		if len(p.facts().Claims) > maxGets || c.cfg.Clock.Since(written) >= writeEvery {
 			write()
 		}
@@ -258,13 +258,12 @@ func (c *Controller) removeUnneeded(ctx context.Context, node string) error {
 	if len(left) == 0 {
 		return errors.Join(errs...)
 	}
-	if err := c.addAllVolumes(ctx, node, left, volumes, func(*pod) {}); err != nil {
-		errs = append(errs, err)
-		// The pod whose volumes are unknown may use one that would leave.
-		maps.Copy(left, volumes)
-		volumes = left
-	}
-	return errors.Join(append(errs, c.writeLock(ctx, before, volumes))...)
+	unknown, err := c.addAllVolumes(ctx, node, left, volumes, func(*pod) {})
+	// A pod whose volumes are unknown may use one that would leave. A PV is bound to one claim, and so to pods of the
+	// namespace in which the pod was that had the volume.
+	maps.DeleteFunc(left, func(_ string, by holder) bool { return !unknown[by.namespace] })
+	maps.Copy(left, volumes)
+	return errors.Join(append(errs, err, c.writeLock(ctx, before, left))...)
 }
 
 // writeLock writes the volumes of a node's lock, as far as it has room for them.
@@ -381,19 +380,24 @@ func (c *Controller) isNeeded(ctx context.Context, reads *volumeReads, node stri
 }
 
 // addAllVolumes adds the volumes of all pods of a node that need a lock, and calls next before it reads those of a pod.
-// left are the volumes that would leave the lock. With an error, volumes of a pod may be missing.
+// left are the volumes that would leave the lock. unknown are the namespaces of pods of which volumes may be missing.
 func (c *Controller) addAllVolumes(ctx context.Context, node string, left, volumes map[string]holder,
-	next func(*pod)) error {
+	next func(*pod)) (unknown map[string]bool, _ error) {
 	var errs []error
+	unknown = map[string]bool{}
 	reads := c.newVolumeReads()
 	for _, p := range fairly(c.observer.waitingOn(node)) {
 		next(p)
+		err := c.addVolumes(ctx, reads, p, left, volumes)
+		if err != nil {
+			unknown[p.namespace] = true
+		}
 		// The bound of the reads is one error, however many pods are beyond it.
-		if err := c.addVolumes(ctx, reads, p, left, volumes); !errors.Is(err, errManyReads) || reads.report() {
+		if !errors.Is(err, errManyReads) || reads.report() {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return unknown, errors.Join(errs...)
 }
 
 func (c *Controller) addVolumes(ctx context.Context, reads *volumeReads, p *pod, left,

@@ -121,6 +121,25 @@ func TestReadsOfOnePassAreBounded(t *testing.T) {
 	}
 }
 
+// A pod in another namespace cannot use the volume of a claim, so its unknown claims keep no volume in the lock.
+func TestVolumeLeavesDespiteUnknownPodOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	for namespace, locked := range map[string]int{"ns": 1, "other": 0} {
+		w := newWorld(t, Config{VolumeLocks: true})
+		w.pvs["pv-data"] = false
+		w.away()
+		w.show(held(terminating))
+		w.lock(t.Context(), "a")
+		w.unwatch("ns/db")
+		delete(w.live, "ns/db")
+		w.show(held(terminating, podNamed(namespace, "second"), uses("unread")))
+		w.fail["get volume"] = errNoAnswer
+		if got := w.lock(t.Context(), "a"); got == controller.Done() || len(w.lockedVolumes()) != locked {
+			t.Errorf("in namespace %s: %v, locked %q", namespace, got, w.lockedVolumes())
+		}
+	}
+}
+
 // A pod whose volumes are known does not wait for slow reads of others.
 func TestLockIsWrittenDuringSlowReads(t *testing.T) {
 	t.Parallel()
