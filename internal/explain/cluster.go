@@ -259,8 +259,7 @@ func (l live) Sidecars(ctx context.Context, driver string) Read[[]coordinationv1
 }
 
 func (l live) InFlight(ctx context.Context) Read[InFlightLogs] {
-	shards := ReadOf(l.leases(ctx, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"}))
-	return Then(shards, InFlightOf)
+	return Then(ReadOf(inflight.List(ctx, l.Coordination, metav1.ListOptions{}, nil)), InFlightOf)
 }
 
 func (l live) Events(ctx context.Context, namespace string, about metav1.Object) Read[[]v1.Event] {

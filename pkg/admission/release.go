@@ -198,14 +198,12 @@ func driverOf(l *coordinationv1.Lease, drivers, companions []string) string {
 // readLog reads the drivers' volumes in flight; while these are unknown no finalizer is removed, because a call in
 // flight may create the volume of a PV again.
 func (r *releaser) readLog(ctx context.Context, drivers []string) error {
-	var shards []coordinationv1.Lease
-	options := metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"}
-	err := kube.Each(ctx, "the Leases of in-flight logs", options, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
-		func(shard *coordinationv1.Lease) { shards = append(shards, *shard) })
+	asked := func(driver string) bool { return slices.Contains(drivers, driver) }
+	shards, err := inflight.List(ctx, r.clients.Coordination, metav1.ListOptions{}, asked)
 	if err != nil {
 		return err
 	}
-	entries, problems := inflight.Locate(shards, func(driver string) bool { return slices.Contains(drivers, driver) })
+	entries, problems := inflight.Locate(shards, asked)
 	for _, p := range problems {
 		if p.HidesEntries() {
 			return fmt.Errorf("read the in-flight log: %s; %s", p.Problem, inflight.IfForged)

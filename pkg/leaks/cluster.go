@@ -3,10 +3,8 @@ package leaks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,13 +74,12 @@ func (a apiServer) eachAttachment(ctx context.Context, visit func(*storagev1.Vol
 // inFlight reads the in-flight logs of the driver in all namespaces.
 func (a apiServer) inFlight(ctx context.Context, driver string) ([]inflight.Located, []inflight.LocatedProblem,
 	error) {
-	shards, err := kube.ListAll(ctx, a.leases.Leases(metav1.NamespaceAll).List,
-		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"},
-		func(lease *coordinationv1.Lease) coordinationv1.Lease { return *lease })
+	asked := func(of string) bool { return of == driver }
+	shards, err := inflight.List(ctx, a.leases, metav1.ListOptions{}, asked)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list the Leases of the in-flight log: %w", err)
+		return nil, nil, err
 	}
-	entries, problems := inflight.Locate(shards, func(of string) bool { return of == driver })
+	entries, problems := inflight.Locate(shards, asked)
 	return entries, problems, nil
 }
 

@@ -3,6 +3,9 @@ package inflight
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -89,8 +92,8 @@ func (l *lister) Leases(namespace string) coordinationv1client.LeaseInterface {
 }
 
 func (l *lister) List(_ context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
-	if l.namespace != metav1.NamespaceAll || options.LabelSelector != LabelLog+"=true" {
-		l.t.Errorf("lists namespace %q by the label %q", l.namespace, options.LabelSelector)
+	if l.namespace != metav1.NamespaceAll || options.LabelSelector != LabelLog+"=true" || options.Limit != listPage {
+		l.t.Errorf("lists %d of namespace %q by the label %q", options.Limit, l.namespace, options.LabelSelector)
 	}
 	named, err := fields.ParseSelector(options.FieldSelector)
 	if err != nil {
@@ -103,6 +106,60 @@ func (l *lister) List(_ context.Context, options metav1.ListOptions) (*coordinat
 		}
 	}
 	return list, l.err
+}
+
+// TestListKeepsNoForeignContent checks that a list has what Locate and FindStrays read, and no content of other Leases.
+func TestListKeepsNoForeignContent(t *testing.T) {
+	cfg := settings(newStore(), "one")
+	long := strings.Repeat("x", maxMeta)
+	var all []coordinationv1.Lease
+	add := func(namespace, name string, m meta, change func(*coordinationv1.Lease)) {
+		o := leaseOf(m, "u")
+		o.Namespace, o.Name = namespace, name
+		o.Annotations[annotationKey(volumes(0, 1)[0])], o.Annotations["other"] = long, long
+		o.Spec.HolderIdentity, o.ManagedFields = &long, []metav1.ManagedFieldsEntry{{Manager: long}}
+		change(o)
+		all = append(all, *o)
+	}
+	plain := func(*coordinationv1.Lease) {}
+	of := func(driver string) meta { return meta{Version: metaVersion, Driver: driver, UID: "u"} }
+	split, nameless, copied := of(driver), of(""), of("")
+	split.Version, copied.UID = splitVersion, ""
+	add("here", shardName(0), of(driver), plain)
+	add("split", shardName(0), split, plain)
+	add("split", shardName(0)+oldSuffix, of("another"), plain)
+	add("alone", shardName(0)+oldSuffix, of(driver), plain)
+	add("foreign", shardName(0), of("another"), plain)
+	add("foreign", shardName(0)+oldSuffix, of(driver), plain)
+	add("nameless", shardName(0), nameless, plain)
+	add("copied", shardName(0), copied, plain)
+	add("version", shardName(0), meta{}, plain)
+	add("bare", shardName(0), of(driver), func(o *coordinationv1.Lease) { delete(o.Annotations, annMeta) })
+	add("broken", shardName(0), of(driver), func(o *coordinationv1.Lease) { o.Annotations[annMeta] = long + long })
+	asked := func(of string) bool { return of == driver }
+	listed := must.Get(List(t.Context(), &lister{t: t, leases: all}, metav1.ListOptions{}, asked))(t)
+	results := func(leases []coordinationv1.Lease) string {
+		entries, problems := Locate(leases, asked)
+		return fmt.Sprintf("%+v\n%+v\n%+v", entries, problems, cfg.strays(leases))
+	}
+	want := strings.Replace(results(all), "annotation "+annMeta+": invalid character 'x' looking for beginning of value",
+		"it has no annotation "+annMeta, 1) // of the broken one
+	if got := results(listed); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	var whole []string
+	for _, o := range listed {
+		if o.Annotations["other"] != "" {
+			whole = append(whole, strings.TrimSuffix(leaseName(&o), shardName(0)))
+		}
+		if len(o.ManagedFields) > 0 || o.Spec.HolderIdentity != nil {
+			t.Errorf("%s has fields that nothing reads", leaseName(&o))
+		}
+	}
+	if want := []string{"here/", "split/", "alone/" + shardName(0) + oldSuffix, "foreign/" + shardName(0) + oldSuffix,
+		"nameless/", "copied/"}; !slices.Equal(whole, want) {
+		t.Errorf("the content of %q is kept, want %q", whole, want)
+	}
 }
 
 // TestStraysAreCounted checks that the last successful look counts, and that a log of one node lists its own name

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight/internal/chunks"
@@ -82,6 +83,44 @@ func OnNodes(leases []coordinationv1.Lease) map[string]bool {
 		}
 	}
 	return drivers
+}
+
+const (
+	// listPage is the page size of lists of Leases, each of which may have 1.5 MiB.
+	listPage = 16
+	// maxMeta is the size of the metadata that List keeps of a Lease without its content, in bytes.
+	maxMeta = 1 << 10
+)
+
+// List lists the Leases of the logs of all namespaces for Locate, with the fields that this package reads. Of the logs
+// of drivers that asked does not name, nil for none, and of Leases without readable metadata, it keeps the metadata
+// alone: anyone who may create a Lease may give it the label, and the content of others would take memory.
+func List(ctx context.Context, leases coordinationv1client.LeasesGetter, options metav1.ListOptions,
+	asked func(driver string) bool) ([]coordinationv1.Lease, error) {
+	options.LabelSelector, options.Limit = LabelLog+"=true", listPage
+	var all []coordinationv1.Lease
+	err := kube.Each(ctx, "the Leases of in-flight logs", options, leases.Leases(metav1.NamespaceAll).List,
+		func(lease *coordinationv1.Lease) { all = append(all, reduced(lease, asked)) })
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// reduced returns the part of a Lease that List keeps. Locate and FindStrays have the same results with it.
+func reduced(lease *coordinationv1.Lease, asked func(driver string) bool) coordinationv1.Lease {
+	less := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name,
+		UID: lease.UID, Annotations: lease.Annotations, OwnerReferences: lease.OwnerReferences}}
+	v := look(lease, "")
+	foreign := asked != nil && v.meta.Driver != "" && !asked(v.meta.Driver)
+	unreadable := v.err != nil && v.meta == meta{}
+	if foreign || unreadable {
+		less.Annotations, less.OwnerReferences = nil, nil
+		if data, found := lease.Annotations[annMeta]; found && len(data) <= maxMeta {
+			less.Annotations = map[string]string{annMeta: data}
+		}
+	}
+	return less
 }
 
 // Locate decodes the Leases of one or several logs, as listed by LabelLog, for read-only programs. It returns the
@@ -221,14 +260,13 @@ type Stray struct {
 // elsewhere, and whose entries Stats then counts. In a log of one node it looks for that Lease's name only, because
 // every node looks for its own. FindStrays never settles an entry that it finds.
 func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
-	options := metav1.ListOptions{LabelSelector: LabelLog + "=true"}
+	var options metav1.ListOptions
 	if l.cfg.Shards == 1 {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, l.cfg.shard(0)).String()
 	}
-	leases, err := kube.ListAll(ctx, l.cfg.Leases.Leases(metav1.NamespaceAll).List, options,
-		func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
+	leases, err := List(ctx, l.cfg.Leases, options, func(driver string) bool { return driver == l.cfg.Driver })
 	if err != nil {
-		return nil, fmt.Errorf("list the Leases of in-flight logs: %w", err)
+		return nil, err
 	}
 	strays, entries := l.cfg.strays(leases), 0
 	for _, stray := range strays {
