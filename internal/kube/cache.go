@@ -226,7 +226,8 @@ func (c *Cache[R]) Run(ctx context.Context) {
 // the request that failed, and the cache then holds nothing.
 func (c *Cache[R]) Load(ctx context.Context) error {
 	var all []*entry[R]
-	err := EachOf(ctx, c.source.page, metav1.ListOptions{Limit: pageSize}, func(e *entry[R]) { all = append(all, e) })
+	options := metav1.ListOptions{Limit: c.source.pageSize()}
+	err := EachOf(ctx, c.source.page, options, func(e *entry[R]) { all = append(all, e) })
 	if err == nil {
 		c.replace(all, c.version)
 	}

@@ -7,8 +7,13 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // Each page has its own timeout.
@@ -50,7 +55,7 @@ func TestEach(t *testing.T) {
 	broken := errors.New("expired")
 	var fails error
 	list := func(_ context.Context, o metav1.ListOptions) (*v1.PodList, error) {
-		if o.Limit != 500 {
+		if o.Limit != userPage {
 			t.Errorf("asked for a page with %+v", o)
 		}
 		if o.Continue != "" {
@@ -73,5 +78,27 @@ func TestEach(t *testing.T) {
 	keep := func(o *v1.Pod) string { return o.Name }
 	if all, err := ListAll(t.Context(), list, metav1.ListOptions{}, keep); !errors.Is(err, broken) || all != nil {
 		t.Errorf("without the second page: %q, %v", all, err)
+	}
+}
+
+// Users can make objects of some kinds as large as etcd stores them.
+func TestPagesOfObjectsThatUsersCreateAreSmall(t *testing.T) {
+	for example, want := range map[runtime.Object]int64{
+		&v1.Pod{}: userPage, &v1.PersistentVolumeClaim{}: userPage, &appsv1.StatefulSet{}: userPage,
+		&coordinationv1.Lease{}: userPage, &v1.PersistentVolume{}: pageSize, &v1.Node{}: pageSize,
+	} {
+		from := &source{example: example}
+		if got := newReflector(from, store[any]{}).WatchListPageSize; got != want {
+			t.Errorf("a reflector lists %d %T a page, want %d", got, example, want)
+		}
+		list := func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if o.Limit != want || o.ResourceVersion != "" || o.ResourceVersionMatch != "" {
+				t.Errorf("a cache of %T lists with %+v", example, o)
+			}
+			return &metav1.List{}, nil
+		}
+		record := func(runtime.Object, bool) (string, bool, error) { return "", false, nil }
+		c := newCache(Selection{}, calls{list: list}, "", example, record, OnChange[string](func(string, string) {}))
+		must.OK(t, c.Load(t.Context()))
 	}
 }

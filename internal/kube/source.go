@@ -53,7 +53,7 @@ func (e *entry[R]) DeepCopyObject() runtime.Object { return e }
 
 func (e *entry[R]) leftOut() bool { return e.left }
 
-// pageSize is the page size of a Cache's lists.
+// pageSize is the page size of a Cache's lists, except for objects that users create.
 const pageSize = 2000
 
 // source is the reflector's ListerWatcher, which lists page by page, and reduces each page to entries before it
@@ -77,9 +77,11 @@ type source struct {
 // newReflector returns a reflector of the objects of a source.
 func newReflector(from *source, to cache.ReflectorStore) *cache.Reflector {
 	r := cache.NewReflectorWithOptions(from, from.example, to, cache.ReflectorOptions{Name: from.resource})
-	r.WatchListPageSize = pageSize
+	r.WatchListPageSize = from.pageSize()
 	return r
 }
+
+func (s *source) pageSize() int64 { return pageOf(s.example, pageSize) }
 
 // calls are the requests for the objects of one kind.
 type calls struct {

@@ -22,15 +22,11 @@ type cluster interface {
 	patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error)
 }
 
-// listPage is the page size of lists: most namespaces need one page; the API server promises a consistent snapshot
-// across pages.
-const listPage = 5000
-
 // apiServer is the cluster behind a client.
 type apiServer struct{ core corev1.CoreV1Interface }
 
 func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, err error) {
-	options := metav1.ListOptions{Limit: listPage, FieldSelector: "spec.nodeName!="}
+	options := metav1.ListOptions{FieldSelector: "spec.nodeName!="}
 	err = kube.Each(ctx, fmt.Sprintf("the pods of namespace %q", namespace), options, a.core.Pods(namespace).List,
 		func(o *v1.Pod) { pods = append(pods, PodOf(o)) })
 	if err != nil {
@@ -40,10 +36,8 @@ func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, 
 }
 
 func (a apiServer) listClaims(ctx context.Context) (claims []inuse.Held, err error) {
-	err = kube.Each(ctx, "claims", metav1.ListOptions{Limit: listPage},
-		a.core.PersistentVolumeClaims(metav1.NamespaceAll).List, func(o *v1.PersistentVolumeClaim) {
-			claims = append(claims, inuse.HeldOf(o, Finalizer))
-		})
+	err = kube.Each(ctx, "claims", metav1.ListOptions{}, a.core.PersistentVolumeClaims(metav1.NamespaceAll).List,
+		func(o *v1.PersistentVolumeClaim) { claims = append(claims, inuse.HeldOf(o, Finalizer)) })
 	if err != nil {
 		return nil, err
 	}
