@@ -175,8 +175,9 @@ func TestReadPartOfPodIsLocked(t *testing.T) {
 
 func TestClaimsNamingPVs(t *testing.T) {
 	t.Parallel()
-	s := kubetest.NewServer(t, map[string]string{"/namespaces/ns/persistentvolumeclaims": `{"kind":"PersistentVolumeClaimList",
-		"apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"},"spec":{"volumeName":"pv"}},{"metadata":{"name":"b"}}]}`})
+	s := kubetest.NewServer(t, map[string]string{"/namespaces/ns/persistentvolumeclaims": `{"apiVersion":"v1",
+		"kind":"PersistentVolumeClaimList","metadata":{},"items":[
+			{"metadata":{"name":"a"},"spec":{"volumeName":"pv"}},{"metadata":{"name":"b"}}]}`})
 	got := must.Get(api(t, s.Config()).claimsNamingPVs(t.Context(), "ns"))(t)
 	if !maps.Equal(got, map[string]bool{"a": true}) {
 		t.Errorf("%v", got)

@@ -168,7 +168,8 @@ func TestLeaderBegins(t *testing.T) {
 		if !isMarked(w.live["ns/db"]) || !slices.Equal(w.lockedVolumes(), []string{"pv-data"}) {
 			t.Errorf("marked %t, locked %q", isMarked(w.live["ns/db"]), w.lockedVolumes())
 		}
-		if _, known := w.volumeLocks.known("gone", "data"); known || w.recorder.Waiting()[podsafety.ReasonNodeUnreachable] != 1 {
+		_, known := w.volumeLocks.known("gone", "data")
+		if known || w.recorder.Waiting()[podsafety.ReasonNodeUnreachable] != 1 {
 			t.Errorf("a pod that is gone is remembered: %t; %v waits", known, w.recorder.Waiting())
 		}
 	})
