@@ -209,7 +209,7 @@ func TestPodLabelsAreAdded(t *testing.T) {
 	if pod["team"] != "a" || pod["app"] != guard {
 		t.Errorf("the pods have the labels %v", pod)
 	}
-	if job := jobOf(t, all).Spec.Template.Labels; job["team"] != "" || job["app"] == guard {
+	if job := jobOf(t, all).Spec.Template.Labels; job["team"] != "a" || job["app"] == guard {
 		t.Errorf("the Job's pod has the labels %v", job)
 	}
 }

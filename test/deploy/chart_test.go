@@ -23,6 +23,7 @@ const (
 func guardValues() map[string][]string {
 	const affinity = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]." +
 		"matchExpressions[0]"
+	const antiAffinity = "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
 	return map[string][]string{
 		"as it comes":       nil,
 		"for a first look":  {"dryRun=true", "webhooks.pods=true", "controllers={*,pvc-protection}"},
@@ -68,7 +69,7 @@ func guardValues() map[string][]string {
 			"tolerations[0].key=node-role.kubernetes.io/control-plane", "tolerations[0].operator=Exists",
 			"priorityClassName=system-cluster-critical",
 			affinity + ".key=a", affinity + ".operator=Exists",
-			`affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=kubernetes\.io/hostname`,
+			antiAffinity + `.topologyKey=kubernetes\.io/hostname`, antiAffinity + ".labelSelector.matchLabels.app=volume-guard",
 			"strategy.rollingUpdate.maxSurge=0", "strategy.rollingUpdate.maxUnavailable=1",
 			"podAnnotations.a=b", "podLabels.e=f", "serviceAccount.name=other", "serviceAccount.annotations.c=d",
 			"networkPolicy.apiServer={10.0.0.1/32,fd00::1/128}",

@@ -184,7 +184,8 @@ func chartsInstallVersion(t *testing.T, made string) {
 			}
 		}
 	}
-	all := documents(t, guard, []byte(mustHelm(t, "template", guard, packaged(guard), "--namespace", guardHome)))
+	all := documents(t, guard, []byte(mustHelm(t, "template", guard, packaged(guard), "--namespace", guardHome,
+		"--set", "releaseOnUninstall.rendered=true")))
 	deployment := deploymentOf(t, all)
 	const want = guard + ":" + releaseVersion
 	if got := deployment.Spec.Template.Spec.Containers[0].Image; got != want {

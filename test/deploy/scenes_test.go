@@ -345,7 +345,7 @@ func makePolicy(t *testing.T, name string, after time.Duration, alter ...func(*v
 
 // cannotSelect gives a policy a selector that the API server accepts and that is not valid.
 func cannotSelect(s *v1alpha1.FencePolicySpec) {
-	s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Is"}}
+	s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "not a label", Operator: "Exists"}}
 }
 
 // makeUnfenced makes the pages' node, which is unreachable, and their policy.
