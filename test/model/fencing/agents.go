@@ -183,7 +183,8 @@ func (k *worker) times(s *state) {
 		if a.agent != byWord && k.kindOf(a.agent) == Remediation {
 			o = s.runs[maxAttempts]
 		}
-		k.Can(a.tries > 0 && !a.undone && a.sinceTry == young && o.hung, move{undoTimeEnds, 0, i},
+		lasts := o.hung || o.state == failed && o.since == old // the next try follows both its end and its record
+		k.Can(a.tries > 0 && !a.undone && a.sinceTry == young && lasts, move{undoTimeEnds, 0, i},
 			func(c *transition) { c.passes(func(f *fence) { f.attempts[i].sinceTry = old }) })
 	}
 	if f.count == 0 {
