@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -292,7 +293,15 @@ func (f Facts) tryUndo(run Run, why Reason, now time.Time) Decision {
 	d := f.write(why, func(s *v1alpha1.NodeFenceStatus) {
 		at, attempt := metav1.NewTime(now), find(s, run.Attempt)
 		attempt.UndoTry, attempt.UndoTriedAt = run.Try+1, &at
+		f.blame(s)
 	})
 	d.After = agentPoll
 	return d
+}
+
+// blame records what an agent or the API server says about an undo that has not succeeded.
+func (f Facts) blame(s *v1alpha1.NodeFenceStatus) {
+	if f.Run.Of.Undo && f.Run.Message != "" {
+		find(s, f.Run.Of.Attempt).Message = text.Truncate(f.Run.Message, maxMessage)
+	}
 }

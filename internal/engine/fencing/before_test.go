@@ -13,6 +13,7 @@ import (
 // A pod that the first list did not show was bound to the node since, and does not keep the fence. A list counts anew
 // for another state of fence and node, and in another process.
 func TestOnlyPodsFromBeforeKeepFence(t *testing.T) {
+	remains := told(ReasonRemainsOnNode)
 	third := func(n *objects.Node) { n.BootID = "boot3" }
 	for name, c := range map[string]struct {
 		in          func(*Facts)
@@ -21,11 +22,11 @@ func TestOnlyPodsFromBeforeKeepFence(t *testing.T) {
 		waits, ends Reason
 	}{
 		"of a deleted Node": {proved(power), reply(), "7", ReasonNodeDeleted, ReasonNodeDeleted},
-		"that ends once it has released": {all(proved(power), released, unfence(v1alpha1.UnfenceWhenReleased)),
+		"that ends once it has released": {all(proved(power), released, unfence(v1alpha1.UnfenceWhenReleased), remains),
 			nodeIs(tainted), "7", ReasonRemainsOnNode, ReasonUnfencing},
-		"of volumes, of a node that has booted": {all(agents(storage), proved(storage)), nodeIs(rebooted),
+		"of volumes, of a node that has booted": {all(agents(storage), proved(storage), remains), nodeIs(rebooted),
 			"8", ReasonRemainsOnNode, ReasonUnfencing},
-		"of a node that was rebooted": {all(agents(medik8s), proved(medik8s)), nodeIs(rebooted),
+		"of a node that was rebooted": {all(agents(medik8s), proved(medik8s), remains), nodeIs(rebooted),
 			"8", ReasonRemainsOnNode, ReasonUnfencing},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func checkDecisions(t *testing.T, cases map[string]decision) {
 	t.Helper()
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			d := Decide(c.facts, now())
+			d := decide(c.facts, now())
 			if d.Action != c.action || d.Reason != c.reason || d.After != c.after {
 				t.Errorf("%v because %s after %s, want %v because %s after %s", d.Action, d.Reason, d.After,
 					c.action, c.reason, c.after)

@@ -77,6 +77,7 @@ func facts(alter ...func(*Facts)) Facts {
 		FenceRead: read(1),
 	}
 	agents(power)(&f)
+	f.Fence.Status.ObservedGeneration = f.Fence.Generation
 	for _, a := range alter {
 		a(&f)
 	}
@@ -169,6 +170,13 @@ func released(f *Facts) { condition(v1alpha1.ConditionReleased, true)(f); f.Tain
 func returnedAgo(d time.Duration) func(*Facts) {
 	return func(f *Facts) {
 		set(&f.Fence.Status, ago(d), v1alpha1.ConditionReturned, true, ReasonReturned)
+	}
+}
+
+// told is a fence whose condition Fenced shows that it waits for this reason.
+func told(why Reason) func(*Facts) {
+	return func(f *Facts) {
+		meta.FindStatusCondition(f.Fence.Status.Conditions, v1alpha1.ConditionFenced).Reason = string(why)
 	}
 }
 

@@ -417,6 +417,11 @@ func judge(t *testing.T, f Facts) Action {
 	if wrong := broken(f, d); wrong != "" {
 		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
 	}
+	if d.Tells { // what it records is judged, too
+		if wrong := broken(f, decide(f, now())); wrong != "" {
+			t.Fatalf("it waits (%v): %s\n%+v", d.Reason, wrong, f)
+		}
+	}
 	asksAgain := d.Action == WriteStatus &&
 		(f.Run.State == Running || slices.Contains([]Reason{ReasonUnfencing, ReasonUnfenceFailed}, d.Reason))
 	if d.After < 0 || d.After > DefaultKeepReturned || d.After > 0 && d.Action != Wait && !asksAgain || d.Reason == "" {

@@ -21,6 +21,9 @@ const maxAttempts, maxPods, maxMessage = 16, 1024, 2048
 func (f Facts) write(why Reason, change func(*v1alpha1.NodeFenceStatus)) Decision {
 	status := f.Fence.Status.DeepCopy()
 	change(status)
+	for i := range status.Conditions {
+		status.Conditions[i].ObservedGeneration = f.Fence.Generation
+	}
 	status.ObservedGeneration, status.Phase = f.Fence.Generation, phaseOf(status)
 	return Decision{Action: WriteStatus, Reason: why, Status: status}
 }
@@ -158,8 +161,8 @@ func (f Fence) remediated(s *v1alpha1.NodeFenceStatus, now time.Time) {
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
-// remediation returns the conditions Processing and Succeeded and their reason, which is empty before the first
-// attempt. A proof counts as success even after the end of its fence, unless the node has contradicted it.
+// remediation returns the conditions Processing and Succeeded and their reason. Before the first attempt, it is the
+// reason of the wait for it, or "". A proof counts as success even after the end of its fence, unless the node has contradicted it.
 func (f Fence) remediation() (processing, succeeded metav1.ConditionStatus, why Reason) {
 	switch {
 	case f.Status.Proof != nil:
@@ -174,6 +177,9 @@ func (f Fence) remediation() (processing, succeeded metav1.ConditionStatus, why 
 		return metav1.ConditionFalse, metav1.ConditionFalse, ReasonAllAgentsFailed
 	case len(f.Status.Attempts) > 0:
 		return metav1.ConditionTrue, metav1.ConditionUnknown, ReasonFencing
+	}
+	if c := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ConditionFenced); c != nil {
+		return metav1.ConditionFalse, metav1.ConditionUnknown, Reason(c.Reason)
 	}
 	return "", "", ""
 }

@@ -183,15 +183,16 @@ func (m *machine) newFence(f fence) fencing.Fence {
 		name string
 		is   condition
 		age
-	}{{v1alpha1.ConditionFenced, f.fenced, young}, {v1alpha1.ConditionReleased, f.released, young},
-		{v1alpha1.ConditionReturned, f.returned, f.sinceReturned}} {
+		why uint8
+	}{{v1alpha1.ConditionFenced, f.fenced, young, f.fencedFor}, {v1alpha1.ConditionReleased, f.released, young, 0},
+		{v1alpha1.ConditionReturned, f.returned, f.sinceReturned, f.returnedFor}} {
 		status := metav1.ConditionFalse
 		if c.is == isTrue {
 			status = metav1.ConditionTrue
 		}
 		if c.is != noCondition {
 			out.Status.Conditions = append(out.Status.Conditions, metav1.Condition{Type: c.name, Status: status,
-				LastTransitionTime: metav1.NewTime(m.back(c.age, 24*time.Hour))})
+				Reason: string(waits[c.why]), LastTransitionTime: metav1.NewTime(m.back(c.age, 24*time.Hour))})
 		}
 	}
 	if f.vacant {
@@ -249,6 +250,7 @@ func (m *machine) status(f fence, s *v1alpha1.NodeFenceStatus) fence {
 	f.fenced, f.released, f.returned = conditionOf(s, v1alpha1.ConditionFenced),
 		conditionOf(s, v1alpha1.ConditionReleased), conditionOf(s, v1alpha1.ConditionReturned)
 	f.vacant = fencing.Fence{Status: *s}.Vacant()
+	f.fencedFor, f.returnedFor = waitOf(s, v1alpha1.ConditionFenced), waitOf(s, v1alpha1.ConditionReturned)
 	f.attempts, f.count = [maxAttempts]attempt{}, uint8(len(s.Attempts))
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
@@ -290,6 +292,19 @@ func conditionOf(s *v1alpha1.NodeFenceStatus, name string) condition {
 		}
 	}
 	return noCondition
+}
+
+// waits are the waits that a condition can name.
+var waits = []fencing.Reason{"", fencing.ReasonNodeNotFound, fencing.ReasonControlPlane,
+	fencing.ReasonWaitsForConfirmation, fencing.ReasonNodeRuns, fencing.ReasonMachineReplaced, fencing.ReasonNeedsReboot,
+	fencing.ReasonRemainsOnNode, fencing.ReasonUnfenceFailed, fencing.ReasonAwaitsReturn}
+
+// waitOf returns the number of the wait that a condition names, 0 for none.
+func waitOf(s *v1alpha1.NodeFenceStatus, name string) uint8 {
+	if c := meta.FindStatusCondition(s.Conditions, name); c != nil {
+		return uint8(max(slices.Index(waits, fencing.Reason(c.Reason)), 0))
+	}
+	return 0
 }
 
 // tidy drops times that no wait depends on any more.

@@ -49,6 +49,8 @@ type fence struct {
 	fenced, released, returned condition
 	// vacant means that it does not count against the limits of policies.
 	vacant bool
+	// fencedFor and returnedFor are the waits that the conditions name, from 1, 0 for none.
+	fencedFor, returnedFor uint8
 	// sinceReturned is the age of the condition Returned.
 	sinceReturned               age
 	count                       uint8

@@ -154,7 +154,8 @@ type NodeFenceStatus struct {
 	// phase sums up the conditions for people.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// conditions are Fenced, Released and Returned, and for node health checks Processing and Succeeded.
+	// conditions are Fenced, Released and Returned, and for node health checks Processing and Succeeded. While the fence
+	// waits and a person may have to act, the reason says so: of Returned if the fence ends, and of Fenced otherwise.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -187,7 +188,8 @@ type Attempt struct {
 	// result is the result of the attempt.
 	// +optional
 	Result Result `json:"result,omitempty"`
-	// message is the message of the agent, or the likely cause if it has no result.
+	// message is the message of the agent, or the likely cause if it has no result. Once an undo fails, it is the message
+	// of the undo.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Message string `json:"message,omitempty"`
