@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -33,9 +34,9 @@ type Controller struct {
 	queues []runner
 	begin  []func(context.Context)
 
-	watching, working atomic.Bool
-	stopped           chan struct{}
-	stop              sync.Once
+	watching, working, ran atomic.Bool
+	stopped                chan struct{}
+	stop                   sync.Once
 }
 
 // NewController returns a Controller that is not running; name is for errors.
@@ -69,10 +70,14 @@ func (c *Controller) Watch(ctx context.Context) {
 
 // Run works until ctx ends, which cancels calls in flight, or until Stop, which lets them finish, and returns when all
 // its goroutines have ended. Only the leading replica calls it, and only once: with leader election, ctx must end with
-// the lease. An error means that ctx ended before the caches were filled; nothing is decided on incomplete caches.
+// the lease. An error means that ctx ended before the caches were filled; nothing is decided on incomplete caches. A
+// later call returns an error at once, since the queues do not work again.
 //
 // Run watches by itself unless Watch already does, and then relies on Watch to continue.
 func (c *Controller) Run(ctx context.Context) error {
+	if err := Once(&c.ran); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -92,6 +97,16 @@ func (c *Controller) Run(ctx context.Context) error {
 		queues.Go(func() { queue.Run(ctx) })
 	}
 	queues.Wait()
+	return nil
+}
+
+var errRan = errors.New("run was called before, and works only once: make another controller")
+
+// Once returns an error if ran is true already, and sets it. It is for a Run that begins before that of a Controller.
+func Once(ran *atomic.Bool) error {
+	if !ran.CompareAndSwap(false, true) {
+		return errRan
+	}
 	return nil
 }
 

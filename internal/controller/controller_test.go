@@ -101,6 +101,23 @@ func TestStopEndsWaitForCaches(t *testing.T) {
 	receive(t, "Stopped", r.Stopped())
 }
 
+// A second Run neither works, nor ends the first.
+func TestSecondRunFails(t *testing.T) {
+	r := begin(t)
+	close(r.cache.filled)
+	receive(t, "the first pass", r.seen)
+	if err := r.Run(t.Context()); !errors.Is(err, errRan) || !r.Working() {
+		t.Errorf("beside the first: %v, working %t", err, r.Working())
+	}
+	r.Stop()
+	if err := receive(t, "the end", r.ended); err != nil {
+		t.Error(err)
+	}
+	if err := r.Run(t.Context()); !errors.Is(err, errRan) {
+		t.Errorf("after the first: %v", err)
+	}
+}
+
 func TestOnlyOneCallerWatches(t *testing.T) {
 	r := begin(t)
 	receive(t, "the watch of Run, which another caller does not repeat", r.cache.running)

@@ -57,6 +57,8 @@ type Controller struct {
 	// tracer is nil without Config.TracerProvider.
 	tracer  trace.Tracer
 	control *controller.Controller
+	// ran reports that Run was called.
+	ran atomic.Bool
 	// working reports whether Run is working; it is replaced in tests.
 	working func() bool
 	// queue has the names of volumes that claims want or that have an open entry. trying counts the ones being worked on.
@@ -295,14 +297,17 @@ func (p *Controller) volumesListed() {
 func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 
 // Run provisions until ctx ends, which cancels calls in flight, or until Stop, which lets them end. It returns when all
-// work has ended. The leading replica calls it once; with leader election, ctx has to end with the lease. It returns an
-// error when another process takes the in-flight log over.
+// work has ended. The leading replica calls it once, because a later call returns an error at once; with leader
+// election, ctx has to end with the lease. It returns an error when another process takes the in-flight log over.
 //
 // With Config.Lease, Run also ends by itself when the Lease has run out, with an error that wraps
 // leadership.ErrExpired. A call may last longer than the Lease, as long as the Lease is renewed.
 //
 // Run watches by itself unless Watch already does, which then has to continue.
 func (p *Controller) Run(ctx context.Context) error {
+	if err := controller.Once(&p.ran); err != nil {
+		return fmt.Errorf("provision: %w", err)
+	}
 	ctx, stop := leadership.WhileHeld(spans.Without(ctx), p.cfg.Lease, p.cfg.Clock)
 	defer stop()
 	err := p.run(ctx)

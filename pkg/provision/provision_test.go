@@ -100,6 +100,17 @@ func TestStopBeforeRunLeavesNoGoroutine(t *testing.T) {
 	}
 }
 
+// A second Run does not take the in-flight log over from the first.
+func TestSecondRunFails(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(Config{})
+	if err := p.provisioner.Run(t.Context()); err == nil || w.epoch[p.node] != 1 {
+		t.Errorf("%v; the log was taken over %d times", err, w.epoch[p.node])
+	}
+	w.makeClaim()
+	w.wait("the first works on", w.provisioned)
+}
+
 // Without Config.Events, the Controller records Events itself, as long as it runs.
 func TestOwnEventsEndWithRun(t *testing.T) {
 	w := newWorld(t)

@@ -52,7 +52,8 @@ type Controller struct {
 	brakeReads brakeReads
 	// inHand counts the sessions that make calls.
 	inHand atomic.Int32
-	// began is the time when Run was called.
+	// ran reports that Run was called, and began is the time of that.
+	ran   atomic.Bool
 	began time.Time
 
 	pvCache         *kube.Cache[*volume.PV]
@@ -194,14 +195,17 @@ func (r *Controller) makeQueues() (err error) {
 func (r *Controller) Watch(ctx context.Context) { r.base.Watch(ctx) }
 
 // Run reclaims until ctx ends, which cuts off calls in flight, or until Stop, which lets them end. It returns when
-// every goroutine that it started has ended. Only the leading replica calls it, and only once; with leader election,
-// ctx must end with the lease.
+// every goroutine that it started has ended. Only the leading replica calls it, and only once, because a later call
+// returns an error at once; with leader election, ctx must end with the lease.
 //
 // With Config.Lease, Run ends by itself when the Lease has run out, with an error that wraps leadership.ErrExpired:
 // the memory of this process is no longer valid then.
 //
 // Run watches by itself unless Watch already does; then Watch must continue.
 func (r *Controller) Run(ctx context.Context) error {
+	if err := controller.Once(&r.ran); err != nil {
+		return fmt.Errorf("reclaim: %w", err)
+	}
 	ctx, stop := leadership.WhileHeld(spans.Without(ctx), r.cfg.Lease, r.cfg.Clock)
 	defer stop()
 	r.lead(true)

@@ -33,6 +33,37 @@ func (h *hanging) DeleteVolume(ctx context.Context, handle string, _ map[string]
 	return errors.New("no answer")
 }
 
+// A replica whose second Run returned nil at once would look healthy.
+func TestSecondRunFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := NewForClient(fake.NewClientset(), driver, &hanging{}, Config{NeverAttached: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(t.Context()) }()
+		synctest.Wait()
+		if err := r.Run(t.Context()); err == nil || !r.leads() {
+			t.Errorf("beside the first: %v, leads %t", err, r.leads())
+		}
+		r.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRunAfterStopEnds(t *testing.T) {
+	r, err := NewForClient(fake.NewClientset(), driver, &hanging{}, Config{NeverAttached: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Stop()
+	if err := r.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestHangingDeletionsLeaveWorkersToOthers: a second after its PV appears, a volume of another storage system is gone.
 func TestHangingDeletionsLeaveWorkersToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
