@@ -162,7 +162,8 @@ func (f Fence) remediated(s *v1alpha1.NodeFenceStatus, now time.Time) {
 }
 
 // remediation returns the conditions Processing and Succeeded and their reason. Before the first attempt, it is the
-// reason of the wait for it, or "". A proof counts as success even after the end of its fence, unless the node has contradicted it.
+// reason of the wait for it, or "". A proof counts as success even after the end of its fence, unless the node has
+// contradicted it.
 func (f Fence) remediation() (processing, succeeded metav1.ConditionStatus, why Reason) {
 	switch {
 	case f.Status.Proof != nil:

@@ -14,20 +14,25 @@ import (
 var forPerson = []Reason{ReasonNodeNotFound, ReasonControlPlane, ReasonWaitsForConfirmation, ReasonNodeRuns,
 	ReasonMachineReplaced, ReasonNeedsReboot, ReasonRemainsOnNode, ReasonUnfenceFailed, ReasonAwaitsReturn}
 
-// tell replaces a wait by a write of the status that shows it, or that shows the generation of the spec. Events are gone
-// after an hour, and such a wait may last for weeks. The write is the only one until the reason changes.
+// tell replaces a wait by a write of the status that shows it, or that shows the generation of the spec. Events are
+// gone after an hour, and such a wait may last for weeks. The write is the only one until the reason changes. It also
+// says that the Node has lost the taint out-of-service, such as after a boot, so that it is not released any more.
 func (f Facts) tell(d Decision, now time.Time) Decision {
 	if d.Action != Wait || f.Rules.DryRun || f.Fence.unowned() || f.Fence.Returned() || !f.FenceRead.Fresh(now) {
 		return d
 	}
 	condition, why := f.told(d.Reason)
-	if why == "" && f.Fence.Status.ObservedGeneration == f.Fence.Generation {
+	bare := f.Fence.is(v1alpha1.ConditionReleased) && f.NodeRead.FreshAfter(f.FenceRead, now) && !f.Node.OwnTaint
+	if why == "" && !bare && f.Fence.Status.ObservedGeneration == f.Fence.Generation {
 		return d
 	}
 	out := f.write(d.Reason, func(s *v1alpha1.NodeFenceStatus) {
 		if why != "" {
 			name(s, now, condition, why)
 			f.blame(s)
+		}
+		if bare {
+			set(s, now, v1alpha1.ConditionReleased, false, d.Reason)
 		}
 	})
 	out.Tells, out.Empty = true, d.Empty

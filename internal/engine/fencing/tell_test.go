@@ -75,15 +75,48 @@ func TestStatusShowsWaitForPerson(t *testing.T) {
 	}
 }
 
+// The condition Released is about the taint, and not about an earlier one.
+func TestStatusShowsLossOfTaint(t *testing.T) {
+	in := all(proved(power), released)
+	for name, c := range map[string]struct {
+		f     Facts
+		why   Reason
+		phase v1alpha1.Phase
+	}{
+		"a pod remains after the boot": {facts(in, down(rebooted), renewedFor(0), heldThere("pod")), ReasonRemainsOnNode,
+			v1alpha1.PhaseFenced},
+		"VolumeAttachments are listed": {facts(in, down(rebooted), renewedFor(0), emptied, unlisted),
+			ReasonAwaitsVolumeList, v1alpha1.PhaseFenced},
+		"another machine has booted": {facts(in, down(replaced), renewedFor(0)), ReasonMachineReplaced,
+			v1alpha1.PhaseFenced},
+		"it is removed by hand from a node that is Ready": {facts(in, down(ready)), ReasonNodeStillReady,
+			v1alpha1.PhaseFenced},
+		"the Node is deleted": {facts(in, nodeGone, heldThere("pod")), ReasonNodeDeleted, v1alpha1.PhaseFenced},
+	} {
+		s := written(t, c.f)
+		is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReleased)
+		if is.Status != metav1.ConditionFalse || is.Reason != string(c.why) || s.Phase != c.phase {
+			t.Errorf("%s: %+v, phase %s", name, is, s.Phase)
+		}
+		if c.f.Fence.Status = *s; Decide(c.f, now()).Action != Wait {
+			t.Errorf("%s: it is written again", name)
+		}
+	}
+}
+
 func TestStatusIsNotWrittenForShortWait(t *testing.T) {
 	in := proved(power)
 	for name, f := range map[string]Facts{
-		"a list of VolumeAttachments":        facts(in, told(ReasonRemainsOnNode), down(rebooted), renewedFor(0), emptied, unlisted),
+		"a list of VolumeAttachments": facts(in, told(ReasonRemainsOnNode), down(rebooted), renewedFor(0), emptied,
+			unlisted),
 		"a node that still renews its Lease": facts(in, down(), renewedFor(0)),
 		"a pod of a deleted Node":            facts(in, nodeGone, heldThere("pod")),
 		"a node that is Ready":               facts(in, down(ready)),
 		"all agents failed": facts(attempted(power, v1alpha1.ResultFailed), down(),
 			condition(v1alpha1.ConditionFenced, false)),
+		"a taint": facts(in, released, down(tainted)),
+		"an undo, while the Node is not read": facts(in, condition(v1alpha1.ConditionReleased, true), ending,
+			unfence(v1alpha1.UnfenceNow), tried(1, 0), ran(Running, undo)),
 		"a dry run":            facts(nodeGone, func(f *Facts) { f.Rules.DryRun = true }),
 		"a fence that is over": facts(returnedAgo(0), func(f *Facts) { f.Fence.Status.ObservedGeneration = 2 }),
 	} {
@@ -124,7 +157,8 @@ func TestStatusShowsMessageOfFailedUndo(t *testing.T) {
 			func(r *RunFacts) { r.EndedAt, r.Message = ago(at), words }))
 	}
 	for name, f := range map[string]Facts{"it has failed": facts(fails(0)), "it is tried again": facts(fails(time.Hour))} {
-		if got := written(t, f).Attempts[0].Message; !strings.HasPrefix(got, "no route. no route. ") || len(got) > maxMessage {
+		got := written(t, f).Attempts[0].Message
+		if !strings.HasPrefix(got, "no route. no route. ") || len(got) > maxMessage {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
