@@ -200,8 +200,8 @@ var (
 		v1alpha1.MaxAttributeValue)
 	// errNoAddresses means that the driver has reported no address to fence.
 	errNoAddresses = errors.New("no CSIAddonsNode of the driver has reported the addresses of the node for the " +
-		"NetworkFenceClass, or csi-addons has deleted it, as it does for a node that it cannot reach; if the storage system knows nodes by their internal addresses, set networkFence.addresses of " +
-		"the agent to InternalIP")
+		"NetworkFenceClass, or csi-addons has deleted it, as it does for a node that it cannot reach; if the storage " +
+		"system knows nodes by their internal addresses, set networkFence.addresses of the agent to InternalIP")
 	// errNoInternalIP means that the Node has no address to fence.
 	errNoInternalIP = errors.New("the Node has no address of type InternalIP")
 )

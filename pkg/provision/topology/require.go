@@ -71,8 +71,8 @@ func (f Facts) NeedsNodes() bool {
 // on this node and nowhere else. It is then also a requisite term (CSI spec, "TopologyRequirement"). It lies within one
 // of the class' terms, so that no more topology is allowed than the class allows.
 //
-// An error wraps ErrNowhere, ErrNode, ErrLabels or ErrClass. If allowedTopologies of a class select no topology at all, Require
-// ignores them like external-provisioner.
+// An error wraps ErrNowhere, ErrNode, ErrLabels or ErrClass. If allowedTopologies of a class select no topology at all,
+// Require ignores them like external-provisioner.
 func Require(f Facts) (*csi.TopologyRequirement, error) {
 	if f.Selected == nil {
 		return f.immediate()
