@@ -106,7 +106,7 @@ func TestReplacedMachineEndsNoFence(t *testing.T) {
 			t.Error("another machine is tainted")
 		}
 	}
-	w.wantPhase("a", v1alpha1.PhaseReleased)
+	w.wantPhase("a", v1alpha1.PhaseFenced)
 	w.node("a", v1.ConditionTrue, func(o *v1.Node) { o.Status.NodeInfo.SystemUUID = "uuid" })
 	w.again(4)
 	w.wantPhase("a", v1alpha1.PhaseReturned)
@@ -127,7 +127,7 @@ func TestFenceOfDeletedNodeUsesUpNoLimit(t *testing.T) {
 	if !vacant() {
 		t.Errorf("it counts: %+v", w.fences["a"].Status.Conditions)
 	}
-	w.wantPhase("a", v1alpha1.PhaseReleased)
+	w.wantPhase("a", v1alpha1.PhaseFenced)
 	if w.node("a", v1.ConditionUnknown); slices.Contains(w.took(), "start undo off") {
 		t.Error("the agent undoes the fence")
 	}

@@ -68,7 +68,7 @@ var exceptions = []exception{
 	{"pkg/podsafety:volumeLocks.refresh/without delete(l.written, node)", "it saves memory"},
 	{"pkg/podsafety:Controller.locks/without c.cfg.VolumeLocks &&", "without locks the decision creates none"},
 	{"pkg/podsafety:Controller.locks/without node != \"\" &&", "a pod without a node needs no lock"},
-	{"pkg/podsafety:Controller.lockVolumes/without err == nil &&", "with an error the volume is needed"},
+	{"pkg/podsafety:Controller.removeUnneeded/without err == nil &&", "with an error the volume is needed"},
 	{"pkg/podsafety:Controller.isNeeded/without f.FenceSeen &&", "it saves the reads of volumes that no fence covers"},
 	{"pkg/podsafety:Controller.isNeeded/without f.Pod.UID == by.uid &&", "only the fence of the holder's volume counts"},
 	{"pkg/podsafety:Controller.isNeeded/without f.Pod.Node == node &&", "a pod stays on its node"},
