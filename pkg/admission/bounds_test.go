@@ -45,7 +45,7 @@ func TestLargePodIsHeldAndGated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	large.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: managed}}}
+	large.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(string(managed))}}
 	asked := request("pods", "", large)
 	asked.Operation = admissionv1.Create
 	for _, path := range []string{pathPodHold, pathPodGate} {

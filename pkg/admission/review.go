@@ -90,7 +90,8 @@ func review(by reviewFunc, large turns) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(answer) // a write error means that the API server has gone
+			// The answer is JSON, and no browser sends reviews. A write error means that the API server has gone.
+			_, _ = w.Write(answer) //nolint:gosec // as above
 		}
 	})
 }
@@ -109,7 +110,8 @@ func statusOf(r *http.Request) int {
 // longer. It stays after an error, because the server then reads the rest.
 func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // the recorder of a test has none
+	// The network goes by the time of day. The recorder of a test has no deadline.
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:forbidigo // as above
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		return nil, fmt.Errorf("read an admission review: %w", err)
