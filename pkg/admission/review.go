@@ -90,8 +90,8 @@ func review(by reviewFunc, large turns) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			// The answer is JSON, and no browser sends reviews. A write error means that the API server has gone.
-			_, _ = w.Write(answer) //nolint:gosec // as above
+			// A write error means that the API server has gone.
+			_, _ = w.Write(answer) //nolint:gosec // no browser reads this JSON
 		}
 	})
 }
@@ -110,8 +110,8 @@ func statusOf(r *http.Request) int {
 // longer. It stays after an error, because the server then reads the rest.
 func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)
-	// The network goes by the time of day. The recorder of a test has no deadline.
-	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:forbidigo // as above
+	// The recorder of a test has no deadline.
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) //nolint:forbidigo // the network goes by the time of day
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		return nil, fmt.Errorf("read an admission review: %w", err)

@@ -14,8 +14,8 @@ const (
 	// maxGets is the number of claims of a namespace up to which they are read one by one. A pod has room for the names
 	// of 10,000 claims, none of which has to exist, so that a list of the namespace's claims then costs less.
 	maxGets = 50
-	// maxReads bounds the claims that are read for one node before others have their turn. What was read of bound claims
-	// is remembered, so the next try gets further.
+	// maxReads bounds the claims that are read for one node before others have their turn. The volumes of bound claims
+	// are remembered, so the next try gets further.
 	maxReads = 1000
 )
 

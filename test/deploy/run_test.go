@@ -299,8 +299,8 @@ func TestVolumeGuardRunsAsInstalled(t *testing.T) {
 	expectLeads(t, p, guard, ports)
 }
 
-// TestRenderedChartReleasesNothing: kubectl apply ignores the annotation of a hook, and would start the Job.
-func TestRenderedChartReleasesNothing(t *testing.T) {
+// TestHelmTemplateHasNoReleaseJob: kubectl apply ignores the annotation of a hook, and would start the Job.
+func TestHelmTemplateHasNoReleaseJob(t *testing.T) {
 	for name, values := range guardValues() {
 		for _, d := range rendered(t, values...) {
 			if d.GetKind() == "Job" {

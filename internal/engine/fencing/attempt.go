@@ -293,14 +293,14 @@ func (f Facts) tryUndo(run Run, why Reason, now time.Time) Decision {
 	d := f.write(why, func(s *v1alpha1.NodeFenceStatus) {
 		at, attempt := metav1.NewTime(now), find(s, run.Attempt)
 		attempt.UndoTry, attempt.UndoTriedAt = run.Try+1, &at
-		f.blame(s)
+		f.noteUndo(s)
 	})
 	d.After = agentPoll
 	return d
 }
 
-// blame records what an agent or the API server says about an undo that has not succeeded.
-func (f Facts) blame(s *v1alpha1.NodeFenceStatus) {
+// noteUndo records the message of the agent or the API server about an undo that has not succeeded.
+func (f Facts) noteUndo(s *v1alpha1.NodeFenceStatus) {
 	if f.Run.Of.Undo && f.Run.Message != "" {
 		find(s, f.Run.Of.Attempt).Message = text.Truncate(f.Run.Message, maxMessage)
 	}

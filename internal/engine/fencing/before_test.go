@@ -13,7 +13,7 @@ import (
 // A pod that the first list did not show was bound to the node since, and does not keep the fence. A list counts anew
 // for another state of fence and node, and in another process.
 func TestOnlyPodsFromBeforeKeepFence(t *testing.T) {
-	remains := told(ReasonRemainsOnNode)
+	remains := saysWait(ReasonRemainsOnNode)
 	third := func(n *objects.Node) { n.BootID = "boot3" }
 	for name, c := range map[string]struct {
 		in          func(*Facts)

@@ -26,8 +26,8 @@ type Decision struct {
 	PodsOnly bool
 	// Empty reports that no pod keeps the fence, and that it ends once VolumeAttachments are known to be gone.
 	Empty bool
-	// Tells reports that WriteStatus only records a wait for the Reason.
-	Tells bool
+	// RecordsWait reports that WriteStatus only records a wait for the Reason.
+	RecordsWait bool
 }
 
 // Step implements session.State.
@@ -50,7 +50,7 @@ func runStep(a Action, why Reason, run Run) Decision {
 // Decide returns the next step for one NodeFence, and releases nothing while a fact is unknown. Each step adds to the
 // facts, with which Decide is called again. now is the time for judging the age of reads and the end of time limits.
 func Decide(f Facts, now time.Time) Decision {
-	d := f.tell(decide(f, now), now)
+	d := f.recordWait(decide(f, now), now)
 	if d.Status != nil {
 		f.Fence.remediated(d.Status, now)
 	}

@@ -173,8 +173,8 @@ func returnedAgo(d time.Duration) func(*Facts) {
 	}
 }
 
-// told is a fence whose condition Fenced shows that it waits for this reason.
-func told(why Reason) func(*Facts) {
+// saysWait is a fence whose condition Fenced has the reason of a wait.
+func saysWait(why Reason) func(*Facts) {
 	return func(f *Facts) {
 		meta.FindStatusCondition(f.Fence.Status.Conditions, v1alpha1.ConditionFenced).Reason = string(why)
 	}

@@ -417,7 +417,7 @@ func judge(t *testing.T, f Facts) Action {
 	if wrong := broken(f, d); wrong != "" {
 		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
 	}
-	if d.Tells { // what it records is judged, too
+	if d.RecordsWait { // the wait is judged, too
 		if wrong := broken(f, decide(f, now())); wrong != "" {
 			t.Fatalf("it waits (%v): %s\n%+v", d.Reason, wrong, f)
 		}

@@ -191,7 +191,7 @@ func TestListMayTakeLong(t *testing.T) {
 
 // A list of VolumeAttachments counts that was sent since no pod keeps the fence, in whatever session.
 func TestSessionsAskForListSinceNodeIsEmpty(t *testing.T) {
-	tracker, in, at := NewTracker(), all(proved(power), told(ReasonRemainsOnNode)), now()
+	tracker, in, at := NewTracker(), all(proved(power), saysWait(ReasonRemainsOnNode)), now()
 	since := func(boot string, pods int) time.Time {
 		t.Helper()
 		at = at.Add(nodePoll)

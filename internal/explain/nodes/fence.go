@@ -26,7 +26,7 @@ const undecided = "A fact that the next step depends on could not be read here, 
 func decisionOf(d fencing.Decision) explain.Decision {
 	e := explain.Decision{By: decider, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence()}
 	switch {
-	case d.Tells: // the wait is the news, and not its record
+	case d.RecordsWait: // people look for the wait, and not for its record
 		e.Action = fencing.Wait.String()
 	case d.Action == fencing.ReadRun: // the object of an agent is not read here
 		e.Action = ""
@@ -55,7 +55,7 @@ func waitsFor(f fencing.Facts, d fencing.Decision, now time.Time) string {
 		return ""
 	default:
 	}
-	if d.Action != fencing.Wait && !d.Tells {
+	if d.Action != fencing.Wait && !d.RecordsWait {
 		return "volume-guard"
 	}
 	return waitWords()[d.Reason]

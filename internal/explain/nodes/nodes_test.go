@@ -251,7 +251,7 @@ func TestExplainDecidesAsVolumeGuard(t *testing.T) {
 		f := down()
 		change(&f)
 		want := fencing.Decide(f.fenceFacts(f.Fence.Value), f.Now)
-		if want.Tells {
+		if want.RecordsWait {
 			want.Action = fencing.Wait
 		}
 		if d := Explain(f).Decision; d.Action != want.Action.String() || d.Reason != string(want.Reason) {

@@ -264,7 +264,7 @@ func (c *transition) fencing() (why fencing.Reason) {
 	if seen := t.Fences[fenceUID]; c.fence.exists && seen.LeaseVersion == c.leaseVersion() {
 		c.silent = clock.AgeOf(seen.LeaseSince)
 	}
-	if s.End == session.Waiting || s.Decision.Tells { // the model leaves out the reasons of conditions
+	if s.End == session.Waiting || s.Decision.RecordsWait { // the model leaves out the reasons of conditions
 		return s.Decision.Reason
 	}
 	return ""

@@ -42,10 +42,10 @@ func TestStatusShowsWaitForPerson(t *testing.T) {
 			ReasonRemainsOnNode, ReasonRemainsOnNode, v1alpha1.PhaseFenced},
 		"a reboot": {all(agents(storage), proved(storage), down(ready, shunned), renewedFor(0)), fenced,
 			metav1.ConditionTrue, ReasonNeedsReboot, ReasonNeedsReboot, v1alpha1.PhaseFenced},
-		"a reboot no more": {all(in, down(ready), told(ReasonMachineReplaced)), fenced, metav1.ConditionTrue,
+		"a reboot no more": {all(in, down(ready), saysWait(ReasonMachineReplaced)), fenced, metav1.ConditionTrue,
 			ReasonNodeStillReady, ReasonFenced, v1alpha1.PhaseFenced},
 		"a Node no more": {all(attempted(power, v1alpha1.ResultFailed), down(), condition(fenced, false),
-			told(ReasonNodeNotFound)), fenced, metav1.ConditionFalse, ReasonAllAgentsFailed, ReasonAllAgentsFailed,
+			saysWait(ReasonNodeNotFound)), fenced, metav1.ConditionFalse, ReasonAllAgentsFailed, ReasonAllAgentsFailed,
 			v1alpha1.PhaseFailed},
 		"the return": {undone, returned, metav1.ConditionFalse, ReasonAwaitsReturn, ReasonAwaitsReturn,
 			v1alpha1.PhaseUnfencing},
@@ -107,7 +107,7 @@ func TestStatusShowsLossOfTaint(t *testing.T) {
 func TestStatusIsNotWrittenForShortWait(t *testing.T) {
 	in := proved(power)
 	for name, f := range map[string]Facts{
-		"a list of VolumeAttachments": facts(in, told(ReasonRemainsOnNode), down(rebooted), renewedFor(0), emptied,
+		"a list of VolumeAttachments": facts(in, saysWait(ReasonRemainsOnNode), down(rebooted), renewedFor(0), emptied,
 			unlisted),
 		"a node that still renews its Lease": facts(in, down(), renewedFor(0)),
 		"a pod of a deleted Node":            facts(in, nodeGone, heldThere("pod")),
