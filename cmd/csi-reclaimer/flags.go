@@ -215,6 +215,9 @@ func parseRole(name string) volume.Role {
 	return volume.RoleUnknown
 }
 
+// callTimeout returns a bound that no call of the driver reaches, because each one has --timeout.
+func (o *options) callTimeout() time.Duration { return o.timeout + allowance }
+
 func (o *options) reclaimConfig(driver string) reclaim.Config {
 	c := reclaim.Config{
 		Role:               parseRole(o.role),
@@ -223,7 +226,7 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 		NotFoundIsDeleted:  o.notFoundIsDeleted,
 		DryRun:             o.dryRun,
 		Workers:            o.workers, ProtectWorkers: o.protectWorkers,
-		RetryStart: o.retryStart, RetryMax: o.retryMax,
+		RetryStart: o.retryStart, RetryMax: o.retryMax, CallTimeout: o.callTimeout(),
 		TakeoverPeriod: o.leader.Settings.LeaseDuration,
 	}
 	if o.scope == scopeBoundAny {

@@ -99,12 +99,12 @@ func (o *options) validateProvisioning(role volume.Role) error {
 
 func (o *options) provisionConfig(node *volume.Node) provision.Config {
 	return provision.Config{
-		Quiet: o.quietPeriod(), FinishOnly: !o.provisions(), Workers: o.workers, CloneWorkers: o.cloneWorkers,
-		RetryStart: o.retryStart, RetryMax: o.retryMax, Local: o.node.local(node),
+		Quiet: o.quietPeriod(), CallTimeout: o.callTimeout(), FinishOnly: !o.provisions(), Workers: o.workers,
+		CloneWorkers: o.cloneWorkers, RetryStart: o.retryStart, RetryMax: o.retryMax, Local: o.node.local(node),
 	}
 }
 
-// requestTimeout is the API server's default --request-timeout, and allowance covers further delays of a request.
+// requestTimeout is the API server's default --request-timeout, and allowance covers further delays of a call.
 const (
 	requestTimeout = time.Minute
 	allowance      = 30 * time.Second

@@ -19,6 +19,9 @@ func Retries(first, longest time.Duration) (time.Duration, time.Duration) {
 	return cmp.Or(first, time.Second), cmp.Or(longest, 5*time.Minute)
 }
 
+// CallTimeout returns the longest time of a driver's call: the given one, by default 1 minute.
+func CallTimeout(timeout time.Duration) time.Duration { return cmp.Or(timeout, time.Minute) }
+
 // Events returns the recorder of Events. By default, and in a dry run, Events are discarded, because an Event is a
 // write.
 func Events(to record.EventRecorder, dryRun bool) record.EventRecorder {
@@ -44,6 +47,11 @@ func (w *Wrong) If(bad bool, format string, args ...any) {
 	if bad {
 		w.errs = append(w.errs, fmt.Errorf(format, args...))
 	}
+}
+
+// CallTimeout records an error for a negative timeout of a driver's calls.
+func (w *Wrong) CallTimeout(timeout time.Duration) {
+	w.If(timeout < 0, "call timeout: %v is negative", timeout)
 }
 
 // Workers records an error for a negative number of workers.

@@ -26,9 +26,12 @@ type Config struct {
 	// By default no leader election limits the process.
 	Lease Lease
 	// Quiet is the time within which an unanswered call can still arrive. It must cover the lease's duration, and the
-	// longer of the driver's call timeout and the API server's request timeout (1 minute by default). An entry is not
-	// settled before the quiet period of its unanswered call is over. Default 2 minutes.
+	// longer of CallTimeout and the API server's request timeout (1 minute by default). An entry is not settled before
+	// the quiet period of its unanswered call is over. Default 2 minutes.
 	Quiet time.Duration
+	// CallTimeout bounds the context of each CreateVolume and DeleteVolume. Without a bound, a call that hangs would keep
+	// its worker and its claim for ever. A Driver with timeouts of its own needs a longer one here. Default 1 minute.
+	CallTimeout time.Duration
 	// FinishOnly settles the entries of the in-flight log, but neither watches claims nor provisions new volumes. It is
 	// for a process beside another provisioner.
 	FinishOnly bool
@@ -90,6 +93,7 @@ type ClaimFollower interface {
 func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, 100)
 	c.Quiet = cmp.Or(c.Quiet, 2*time.Minute)
+	c.CallTimeout = settings.CallTimeout(c.CallTimeout)
 	c.CloneWorkers = cmp.Or(c.CloneWorkers, 1)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
 	if c.Changed == nil {
@@ -108,6 +112,7 @@ func (c Config) Validate() error {
 	var wrong settings.Wrong
 	wrong.If(c.Log == nil, "log: must not be nil")
 	wrong.If(c.Quiet < 0, "quiet: %v is negative", c.Quiet)
+	wrong.CallTimeout(c.CallTimeout)
 	wrong.Workers(c.Workers)
 	wrong.If(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
 	wrong.Retries(c.RetryStart, c.RetryMax)

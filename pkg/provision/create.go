@@ -196,10 +196,15 @@ func (w *run) createVolume(ctx context.Context) error {
 	if err := w.mayAct(); err != nil {
 		return err
 	}
+	if err := w.driverKnown(); err != nil { // such a call is not sent, and would count as one without an answer
+		return reasons.Because(w.failure(), err)
+	}
 	began, first := w.cfg.Clock.Now(), f.Record.Sending()
 	asked := f.Record.Requests[f.Record.Next]
 	w.tracker.note(w.track.entry, true)
-	made, err := w.driver.CreateVolume(migration.Mark(ctx, request.Migrated), request.Create, secrets)
+	call, cancel := context.WithTimeout(migration.Mark(ctx, request.Migrated), w.cfg.CallTimeout)
+	made, err := w.driver.CreateVolume(call, request.Create, secrets)
+	cancel()
 	reply := provision.Reply{Class: errclass.Of(err)}
 	if err == nil {
 		reply, err = w.judge(request, made)
@@ -244,6 +249,14 @@ func (p *Controller) version() string {
 		return d.Version()
 	}
 	return ""
+}
+
+// driverKnown returns an error while the driver on the socket is unknown, so that it gets no call.
+func (p *Controller) driverKnown() error {
+	if d, ok := p.driver.(interface{ Known() error }); ok {
+		return d.Known()
+	}
+	return nil
 }
 
 // left reports whether the node of a request, or the driver on it, is gone. The node is read only if that decides. A

@@ -63,8 +63,8 @@ func (w *run) act(ctx context.Context, d provision.Decision) error {
 	return nil
 }
 
-// bound limits a step that calls the API server itself. The driver has a timeout of its own. The end of the lease ends
-// ctx, and its present rest limits no call, because a call may outlast many renewals.
+// bound limits a step that calls the API server itself. Calls of the driver have Config.CallTimeout. The end of the
+// lease ends ctx, and its present rest limits no call, because a call may outlast many renewals.
 func bound(ctx context.Context, action provision.Action) (context.Context, context.CancelFunc) {
 	switch action {
 	case provision.CreateVolume, provision.DeleteVolume, provision.Prepare:
@@ -378,7 +378,9 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 		return err
 	}
 	handle, began := w.facts.Record.Handle, w.cfg.Clock.Now()
-	err = w.driver.DeleteVolume(ctx, handle, secrets)
+	call, cancel := context.WithTimeout(ctx, w.cfg.CallTimeout)
+	err = w.driver.DeleteVolume(call, handle, secrets)
+	cancel()
 	w.learn(provision.DeleteVolume, provision.Reply{Class: errclass.Of(err)}, began)
 	if err != nil {
 		err = fmt.Errorf("delete volume %q, which does not match the request: %w", handle, err)

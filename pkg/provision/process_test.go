@@ -268,6 +268,14 @@ func (p *process) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest, 
 	return &csi.Volume{VolumeId: id}, nil
 }
 
+// Known reports whether the process' driver is known.
+func (p *process) Known() error {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	p.asked++
+	return p.unknown
+}
+
 // Version returns the vendor_version of the process' driver.
 func (p *process) Version() string {
 	p.world.mu.Lock()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,6 +142,21 @@ func TestRefusalSettles(t *testing.T) {
 	}
 }
 
+// TestUnsentCallIsNoFirstCall: the driver gets no call while it is unknown, so its first refusal settles all the same.
+func TestUnsentCallIsNoFirstCall(t *testing.T) {
+	w := newWorld(t)
+	w.failing(false, class(errclass.Refused))
+	w.set(func() { w.unknown = status.Error(codes.Unavailable, "the connection was lost") })
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("it is tried twice", func() (twice bool) { w.set(func() { twice = w.asked > 1 }); return twice })
+	if n := w.count("create volume"); n > 0 {
+		t.Errorf("%d calls are sent", n)
+	}
+	w.set(func() { w.unknown = nil })
+	w.wait("the refusal settles", func() bool { return w.count("close entry") > 0 })
+}
+
 // TestClaimCanAlwaysBeDeleted: a claim has no finalizer of ours that would delay its deletion.
 func TestClaimCanAlwaysBeDeleted(t *testing.T) {
 	for _, c := range []errclass.Class{errclass.Refused, errclass.Unfit, errclass.Exhausted, errclass.Uncertain,
@@ -267,21 +284,21 @@ func TestNoCreateVolumeWithoutAnEntry(t *testing.T) {
 	}
 }
 
-// TestCallOutlastsRenewals: the driver works for longer than the rest of a lease that is renewed. The end of the lease
-// ends the call, and all work.
+// TestCallOutlastsRenewals: the driver works for longer than the rest of a lease that is renewed, within CallTimeout.
+// The end of the lease ends the call, and all work.
 func TestCallOutlastsRenewals(t *testing.T) {
 	w := newWorld(t)
 	var left renewed
 	left.Store(int64(time.Millisecond))
 	w.works = func(ctx context.Context) error {
-		if _, limited := ctx.Deadline(); limited {
-			t.Error("the call ends with the rest of the lease, which is renewed meanwhile")
+		if until, limited := ctx.Deadline(); !limited || time.Until(until) < time.Minute {
+			t.Errorf("the call ends at %v, and not an hour after its begin", until)
 		}
 		left.Store(0)
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	p := w.start(Config{Lease: &left})
+	p := w.start(Config{Lease: &left, CallTimeout: time.Hour})
 	w.makeClaim()
 	<-p.ended
 	if !errors.Is(p.result, leadership.ErrExpired) {
@@ -290,6 +307,22 @@ func TestCallOutlastsRenewals(t *testing.T) {
 	if want := []string{"open entry"}; !slices.Equal(w.recorded(), want) {
 		t.Errorf("records: %q\nwant:  %q", w.recorded(), want)
 	}
+}
+
+// TestCallThatHangsEnds: a driver that ignores all but the end of its context is asked again.
+func TestCallThatHangsEnds(t *testing.T) {
+	w := newWorld(t)
+	var calls atomic.Int32
+	w.works = func(ctx context.Context) error {
+		if calls.Add(1) > 1 {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	w.start(Config{CallTimeout: time.Millisecond})
+	w.makeClaim()
+	w.wait("the second call makes the volume", w.provisioned)
 }
 
 // renewed is a lease that is renewed all the time, with the nanoseconds that are left of it.
@@ -404,6 +437,7 @@ func TestConfigValidate(t *testing.T) {
 		"a delay that shrinks":  {Config{Log: &processLog{}, RetryStart: 2, RetryMax: 1}, false},
 		"an empty further name": {Config{Log: &processLog{}, AlsoKnownAs: []string{""}}, false},
 		"a negative quiet":      {Config{Log: &processLog{}, Quiet: -1}, false},
+		"a negative timeout":    {Config{Log: &processLog{}, CallTimeout: -1}, false},
 	} {
 		if err := c.cfg.Validate(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)

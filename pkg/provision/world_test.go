@@ -75,6 +75,9 @@ type world struct {
 	call func(volume string) error
 	// room, if set, is the driver's GetCapacity on a node.
 	room func(node string, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error)
+	// unknown, if set, is the error of Known, and asked counts its calls.
+	unknown error
+	asked   int
 	// works, if set, is called in each CreateVolume, with the context of the call.
 	works func(context.Context) error
 	// created, if set, is called between a PV's creation and its answer.

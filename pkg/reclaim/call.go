@@ -155,7 +155,9 @@ func outcomeOfDriver(err error) reclaim.Outcome {
 
 func (r *Controller) deleteVolume(ctx context.Context, pv volume.PV, secrets map[string]string) error {
 	start := r.cfg.Clock.Now()
-	err := r.deleter.DeleteVolume(migration.Mark(ctx, pv.InTree), pv.Handle, secrets)
+	call, cancel := context.WithTimeout(migration.Mark(ctx, pv.InTree), r.cfg.CallTimeout)
+	err := r.deleter.DeleteVolume(call, pv.Handle, secrets)
+	cancel()
 	if r.cfg.NotFoundIsDeleted && errclass.Of(err) == errclass.NotFound {
 		err = nil
 	}

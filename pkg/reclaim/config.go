@@ -23,7 +23,7 @@ import (
 type Deleter interface {
 	// DeleteVolume deletes the volume with this handle (spec.csi.volumeHandle) and returns nil once it is gone, including
 	// when it was gone before. Several workers call it at once, but never twice at once for the same volume, and it is
-	// called again after an error. It returns soon after ctx ends.
+	// called again after an error. It returns soon after ctx ends, at the latest after Config.CallTimeout.
 	//
 	// secrets is the content of the Secret that is named for the deletion, nil without one, and must not be logged.
 	//
@@ -73,6 +73,9 @@ type Config struct {
 	// nil: leader election is off, and this process always acts.
 	Lease leadership.Holder
 
+	// CallTimeout bounds the context of each DeleteVolume. Without a bound, a call that hangs would keep its worker and
+	// its volume for ever. A Deleter with timeouts of its own needs a longer one here. Default 1 minute.
+	CallTimeout time.Duration
 	// Workers is the number of volumes that are deleted at once, which also bounds the load on the API server. Default
 	// 100, as in the stock external-provisioner.
 	Workers int
@@ -130,6 +133,7 @@ func (c Config) withDefaults() Config {
 	c.Brake.Window = cmp.Or(c.Brake.Window, time.Minute)
 	c.TakeoverPeriod = cmp.Or(c.TakeoverPeriod, 15*time.Second)
 	c.AdmissionPolicySettles = cmp.Or(c.AdmissionPolicySettles, time.Minute)
+	c.CallTimeout = settings.CallTimeout(c.CallTimeout)
 	c.Workers = cmp.Or(c.Workers, 100)
 	c.ProtectWorkers = cmp.Or(c.ProtectWorkers, 8)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
@@ -163,6 +167,7 @@ func (c Config) Validate() error {
 	wrong.If(c.TakeoverPeriod < 0, "takeover period: %v is negative", c.TakeoverPeriod)
 	wrong.If(c.AdmissionPolicySettles < 0, "time for an admission policy to settle: %v is negative",
 		c.AdmissionPolicySettles)
+	wrong.CallTimeout(c.CallTimeout)
 	wrong.Workers(c.Workers)
 	wrong.If(c.ProtectWorkers < 0, "protect workers: %d is negative", c.ProtectWorkers)
 	wrong.Retries(c.RetryStart, c.RetryMax)

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -387,6 +388,20 @@ func TestNotFoundIsDeleted(t *testing.T) {
 	w.expect(t, "read claim", "read pv", "delete volume")
 	w.diary = nil
 	w.fail["delete volume"] = errclass.Mark(errclass.NotFound, errors.New("x"))
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, reclaims()...)
+}
+
+// TestDeleteVolumeThatHangsEnds: a Deleter that ignores all but the end of its context is asked again.
+func TestDeleteVolumeThatHangsEnds(t *testing.T) {
+	w, r := newWorldWith(t, Config{CallTimeout: time.Millisecond})
+	w.works = func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv", "delete volume")
+	w.diary, w.works = nil, nil
 	r.reconcile(t.Context(), "pv")
 	w.expect(t, reclaims()...)
 }

@@ -49,6 +49,8 @@ type world struct {
 	written string
 	// secret is the content of the Secret, nil if it does not exist; given has the secrets of the last DeleteVolume.
 	secret, given map[string]string
+	// works, if set, is called in each DeleteVolume, with the context of the call.
+	works func(context.Context) error
 }
 
 func (w *world) did(what string) error {
@@ -147,9 +149,13 @@ func (w *world) writeBrake(context.Context, types.NamespacedName, string) (types
 // deleteLease deletes the Lease of the brake with its annotation.
 func (w *world) deleteLease() { w.noLease, w.brakeOn, w.leases = true, false, w.leases+1 }
 
-func (w *world) DeleteVolume(_ context.Context, _ string, secrets map[string]string) error {
+func (w *world) DeleteVolume(ctx context.Context, _ string, secrets map[string]string) error {
 	w.given = secrets
-	return w.did("delete volume")
+	err := w.did("delete volume")
+	if w.works != nil {
+		return w.works(ctx)
+	}
+	return err
 }
 
 // newWorld returns a world whose PV is to be reclaimed, and its Controller.
