@@ -226,7 +226,7 @@ func (c *Cache[R]) Run(ctx context.Context) {
 // the request that failed, and the cache then holds nothing.
 func (c *Cache[R]) Load(ctx context.Context) error {
 	var all []*entry[R]
-	options := metav1.ListOptions{Limit: c.source.pageSize()}
+	options := metav1.ListOptions{Limit: cachePage}
 	err := EachOf(ctx, c.source.page, options, func(e *entry[R]) { all = append(all, e) })
 	if err == nil {
 		c.replace(all, c.version)

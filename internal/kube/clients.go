@@ -34,20 +34,21 @@ func ClientsOf(c kubernetes.Interface) Clients {
 		Authorization: c.AuthorizationV1(), Admission: c.AdmissionregistrationV1()}
 }
 
-// Unlimited returns a copy of config in which a QPS of 0 means no limit on the client side, where client-go would use 5
-// a second. The number of workers bounds the requests, and the API server's priority and fairness (429 with
-// Retry-After, which client-go obeys) protects the server.
-func Unlimited(config *rest.Config) *rest.Config {
+// ConfigOf returns a copy of config whose answers are bounded (ErrTooLarge), and in which a QPS of 0 means no limit on
+// the client side, where client-go would use 5 a second. The number of workers bounds the requests, and the API
+// server's priority and fairness (429 with Retry-After, which client-go obeys) protects the server.
+func ConfigOf(config *rest.Config) *rest.Config {
 	c := rest.CopyConfig(config)
 	if c.QPS == 0 {
 		c.QPS = -1
 	}
+	c.Wrap(bounded)
 	return c
 }
 
 // configOf returns a copy of config for the clients of controllers.
 func configOf(config *rest.Config) *rest.Config {
-	c := Unlimited(config)
+	c := ConfigOf(config)
 	if c.Burst == 0 {
 		c.Burst = rest.DefaultBurst // a clientset with a QPS requires one
 	}

@@ -6,44 +6,35 @@ import (
 	"fmt"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const (
-	// listPage is the page size of lists, unless their options have a Limit. It bounds the size of an answer with large
-	// objects.
+	// listPage is the page size of lists, unless their options have a Limit. Pages of large objects are smaller.
 	listPage = 500
-	// userPage is the page size for objects that users create. Each of them may have 1.5 MiB, and so an answer 75 MiB.
-	userPage = 50
 	// pageTimeout bounds the request for one page, so that a list may be of any length.
 	pageTimeout = time.Minute
+	// fromCache is the resourceVersion for a list from the watch cache of the API server, without pages.
+	fromCache = "0"
 )
-
-// pageOf returns the page size for objects of the kind of example, which is usual for the kinds of administrators.
-func pageOf(example any, usual int64) int64 {
-	switch example.(type) {
-	case *v1.Pod, *v1.PersistentVolumeClaim, *v1.Event, *coordinationv1.Lease, *appsv1.StatefulSet:
-		return userPage
-	}
-	return usual
-}
 
 // EachPage reads a list page by page until it is complete. read requests the page that its options name, and returns
 // the token of the next page, empty after the last. The first error ends the list.
 func EachPage(ctx context.Context, options metav1.ListOptions,
 	read func(context.Context, metav1.ListOptions) (next string, err error)) error {
 	options.Limit = cmp.Or(options.Limit, listPage)
+	var size pageSize
 	for {
-		next, err := onePage(ctx, options, read)
-		if err != nil || next == "" {
+		err := size.read(options, func(o metav1.ListOptions) (err error) {
+			options.ResourceVersion = o.ResourceVersion
+			options.Continue, err = onePage(ctx, o, read)
+			return err
+		})
+		if err != nil || options.Continue == "" {
 			return err
 		}
-		options.Continue = next
 	}
 }
 
@@ -63,7 +54,6 @@ type page interface {
 // EachOf visits all objects of a kind, read by EachPage.
 func EachOf[L page, O any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error),
 	options metav1.ListOptions, visit func(*O)) error {
-	options.Limit = cmp.Or(options.Limit, pageOf(new(O), listPage))
 	return EachPage(ctx, options, func(ctx context.Context, o metav1.ListOptions) (string, error) {
 		page, err := of(ctx, o)
 		if err != nil {

@@ -53,8 +53,8 @@ func (e *entry[R]) DeepCopyObject() runtime.Object { return e }
 
 func (e *entry[R]) leftOut() bool { return e.left }
 
-// pageSize is the page size of a Cache's lists, except for objects that users create.
-const pageSize = 2000
+// cachePage is the page size of a Cache's lists. Pages of large objects are smaller.
+const cachePage = 2000
 
 // source is the reflector's ListerWatcher, which lists page by page, and reduces each page to entries before it
 // requests the next. Only the reflector's goroutines call it, one at a time.
@@ -72,16 +72,15 @@ type source struct {
 	// outcome is called with the outcome of each request, and retry is the delay set by Observe.
 	outcome func(error)
 	retry   time.Duration
+	size    pageSize
 }
 
 // newReflector returns a reflector of the objects of a source.
 func newReflector(from *source, to cache.ReflectorStore) *cache.Reflector {
 	r := cache.NewReflectorWithOptions(from, from.example, to, cache.ReflectorOptions{Name: from.resource})
-	r.WatchListPageSize = from.pageSize()
+	r.WatchListPageSize = cachePage
 	return r
 }
-
-func (s *source) pageSize() int64 { return pageOf(s.example, pageSize) }
 
 // calls are the requests for the objects of one kind.
 type calls struct {
@@ -122,14 +121,37 @@ func restCalls(client rest.Interface, resource, namespace string) calls {
 var _ cache.ListerWatcherWithContext = &source{}
 
 // ListWithContext returns one page of the entries that matter, and reads the current state of the API server, even if
-// an older version would satisfy the reflector, because only such a list can be paged.
+// an older version would satisfy the reflector, because only such a list can be paged. Without a limit, which the
+// reflector's pager leaves out after the token of a page has expired, it returns all pages.
 func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	return s.page(ctx, options)
+	if options.Limit > 0 {
+		return s.page(ctx, options)
+	}
+	var all *metav1.List
+	options.Limit = cachePage
+	err := EachPage(ctx, options, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := s.page(ctx, o)
+		switch {
+		case err != nil:
+			return "", err
+		case all == nil:
+			all = &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: page.ResourceVersion}}
+		}
+		all.Items = append(all.Items, page.Items...)
+		return page.Continue, nil
+	})
+	return all, err
 }
 
 func (s *source) page(ctx context.Context, options metav1.ListOptions) (*metav1.List, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
-	list, err := reaching(ctx, s, func() (runtime.Object, error) { return s.list(ctx, s.selected(options)) })
+	list, err := reaching(ctx, s, func() (list runtime.Object, err error) {
+		err = s.size.read(s.selected(options), func(o metav1.ListOptions) error {
+			list, err = s.list(ctx, o)
+			return err
+		})
+		return list, err
+	})
 	if err != nil {
 		return nil, err // the reflector distinguishes such errors
 	}

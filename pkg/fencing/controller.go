@@ -190,7 +190,7 @@ func newClients(config *rest.Config, cfg Config) (c clients, err error) {
 	if c.own, err = client.New(config); err != nil {
 		return c, err
 	}
-	config = kube.Unlimited(config)
+	config = kube.ConfigOf(config)
 	if c.all, err = kubernetes.NewForConfig(config); err != nil {
 		return c, fmt.Errorf("create clients for agents: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -104,19 +105,15 @@ func (a apiServer) listWaiting(ctx context.Context, node string) (all []Waiting,
 }
 
 func (a apiServer) listBudgets(ctx context.Context, namespace string) (all []budget, err error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	list, err := a.clients.all.PolicyV1().PodDisruptionBudgets(namespace).List(ctx,
-		metav1.ListOptions{ResourceVersion: fromCache})
-	if err != nil {
-		return nil, fmt.Errorf("list PodDisruptionBudgets of namespace %q: %w", namespace, err)
-	}
-	for i := range list.Items {
-		b, err := budgetOf(&list.Items[i])
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, b)
+	var wrong error
+	what := fmt.Sprintf("PodDisruptionBudgets of namespace %q", namespace)
+	err = kube.Each(ctx, what, metav1.ListOptions{ResourceVersion: fromCache},
+		a.clients.all.PolicyV1().PodDisruptionBudgets(namespace).List, func(o *policyv1.PodDisruptionBudget) {
+			b, err := budgetOf(o)
+			all, wrong = append(all, b), cmp.Or(wrong, err)
+		})
+	if err = cmp.Or(err, wrong); err != nil {
+		return nil, err
 	}
 	return all, nil
 }

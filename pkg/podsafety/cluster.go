@@ -240,7 +240,7 @@ type lockServer struct {
 }
 
 func newLockClient(config *rest.Config) (lockClient, error) {
-	client, err := dynamic.NewForConfig(kube.Unlimited(config))
+	client, err := dynamic.NewForConfig(kube.ConfigOf(config))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for %s.%s: %w", lockResource, lockGroup, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -293,18 +294,13 @@ func (a networkFences) reported(ctx context.Context, ask fencing.Ask) (cidrs []s
 	if err != nil {
 		return nil, err
 	}
-	list, err := nodes.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list CSIAddonsNodes: %w", err)
-	}
-	for i := range list.Items {
-		o := &list.Items[i]
+	err = kube.Each(ctx, "CSIAddonsNodes", metav1.ListOptions{}, nodes.List, func(o *unstructured.Unstructured) {
 		if text(o, "spec", "driver", "name") == ask.Agent.NetworkFence.Driver &&
 			text(o, "spec", "driver", "nodeID") == ask.Node {
 			cidrs = append(cidrs, clients(o, ask.Agent.NetworkFence.NetworkFenceClassName)...)
 		}
-	}
-	return cidrs, nil
+	})
+	return cidrs, err
 }
 
 // clients returns the addresses that a CSIAddonsNode reports for a NetworkFenceClass.

@@ -41,7 +41,7 @@ type Reader struct {
 
 // New returns a reader for the cluster of config, which is copied. A QPS of 0 means no limit on the client's side.
 func New(config *rest.Config) (*Reader, error) {
-	client, err := dynamic.NewForConfig(kube.Unlimited(config))
+	client, err := dynamic.NewForConfig(kube.ConfigOf(config))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for %s/%s: %w", Group, version, err)
 	}

@@ -41,7 +41,7 @@ type Reader struct {
 
 // New returns a reader for the cluster of config, which is copied. A QPS of 0 means no limit on the client's side.
 func New(config *rest.Config) (*Reader, error) {
-	c := kube.Unlimited(config)
+	c := kube.ConfigOf(config)
 	// Custom resources are not available as protobuf, which the other clients request: the API server would answer 406.
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := snapshotclient.NewForConfig(c)

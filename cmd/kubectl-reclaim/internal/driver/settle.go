@@ -106,15 +106,14 @@ func (o *settleOptions) run(ctx context.Context, volumes []string) error {
 	if err != nil {
 		return err
 	}
-	leases, err := api.Coordination.Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		LabelSelector: inflight.LabelLog + "=true"})
+	leases, err := inflight.List(ctx, api.Coordination, metav1.ListOptions{}, nil)
 	if err != nil {
-		return fmt.Errorf("list the Leases of the in-flight logs: %w", err)
+		return err
 	}
 	if err := o.CheckDriver(ctx, o.driver); err != nil {
 		return err
 	}
-	entries, problems := inflight.Locate(leases.Items, nil)
+	entries, problems := inflight.Locate(leases, nil)
 	chosen, err := o.choose(entries, volumes, namespace, time.Now())
 	if err != nil {
 		return errors.Join(err, unreadableOf(problems))
@@ -222,17 +221,16 @@ func waitingClaims(ctx context.Context, core corev1.PersistentVolumeClaimsGetter
 	}
 	waits, unread := sets.Set[string]{}, sets.Set[string]{}
 	for namespace, claims := range chosen {
-		list, err := core.PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+		err := kube.EachOf(ctx, core.PersistentVolumeClaims(namespace).List, metav1.ListOptions{},
+			func(claim *v1.PersistentVolumeClaim) {
+				if claims.Has(volume.ClaimRef{Namespace: namespace, Name: claim.Name, UID: claim.UID}) &&
+					claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" {
+					waits.Insert(namespace + "/" + claim.Name)
+				}
+			})
 		if err != nil {
 			for claim := range claims {
 				unread.Insert(namespace + "/" + claim.Name)
-			}
-			continue
-		}
-		for _, claim := range list.Items {
-			if claims.Has(volume.ClaimRef{Namespace: namespace, Name: claim.Name, UID: claim.UID}) &&
-				claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" {
-				waits.Insert(namespace + "/" + claim.Name)
 			}
 		}
 	}

@@ -43,7 +43,7 @@ func New(config *rest.Config) (*Client, error) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("create a client for NodeFences: %w", err)
 	}
-	config = kube.Unlimited(config)
+	config = kube.ConfigOf(config)
 	config.APIPath, config.GroupVersion = "/apis", &v1alpha1.GroupVersion
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
