@@ -48,6 +48,8 @@ type cluster interface {
 	refusesForce(ctx context.Context) (bool, error)
 	// readVolume returns the PV that a claim is bound to, or the zero value without one.
 	readVolume(ctx context.Context, namespace, claim string) (volume, error)
+	// readClaimOf returns the claim that a PV belongs to, or the zero value without one.
+	readClaimOf(ctx context.Context, pv string) (types.NamespacedName, error)
 	// claimsNamingPVs returns the names of the claims of a namespace that name a PV.
 	claimsNamingPVs(ctx context.Context, namespace string) (map[string]bool, error)
 }
@@ -175,6 +177,17 @@ func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (vol
 	pv, _, err := kube.Get(ctx, a.timeout, kube.PV, "", claimed.Spec.VolumeName, a.clients.Core.PersistentVolumes().Get,
 		func(o *v1.PersistentVolume) volume { return volumeOf(o, claimed.UID) })
 	return pv, err
+}
+
+func (a apiServer) readClaimOf(ctx context.Context, pv string) (types.NamespacedName, error) {
+	claim, _, err := kube.Get(ctx, a.timeout, kube.PV, "", pv, a.clients.Core.PersistentVolumes().Get,
+		func(o *v1.PersistentVolume) (claim types.NamespacedName) {
+			if ref := o.Spec.ClaimRef; ref != nil {
+				claim = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+			}
+			return claim
+		})
+	return claim, err
 }
 
 func (a apiServer) claimsNamingPVs(ctx context.Context, namespace string) (map[string]bool, error) {

@@ -43,9 +43,12 @@ type world struct {
 	nodes  map[string]objects.Node
 	leases map[string]objects.Lease
 	fences map[string]*v1alpha1.NodeFence
-	pvs    map[string]bool       // shared
-	locked map[string]volumeLock // by node
-	onList func()                // while locks are listed
+	pvs    map[string]bool // shared
+	// namespaces has the namespaces of the claims of PVs, "ns" by default, and unbound the claims that name another's PV.
+	namespaces map[string]string
+	unbound    []string
+	locked     map[string]volumeLock // by node
+	onList     func()                // while locks are listed
 	// onVolume is called before the read of a volume.
 	onVolume func()
 	calls    []string

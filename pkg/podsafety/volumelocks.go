@@ -247,9 +247,8 @@ func (c *Controller) removeUnneeded(ctx context.Context, node string) error {
 	before := c.volumeLocks.get(node)
 	volumes, left := maps.Clone(before.volumes), map[string]holder{}
 	var errs []error
-	reads := c.newVolumeReads()
 	for _, volume := range slices.Sorted(maps.Keys(before.volumes)) {
-		needed, err := c.isNeeded(ctx, reads, node, before.volumes[volume], volume)
+		needed, err := c.isNeeded(ctx, node, before.volumes[volume], volume)
 		if errs = append(errs, err); err == nil && !needed {
 			delete(volumes, volume)
 			left[volume] = before.volumes[volume]
@@ -348,20 +347,13 @@ func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts) (po
 
 // isNeeded reports whether a locked volume must stay locked, which ends when its pod is not held any more, or when a
 // fence keeps the node from the volume.
-func (c *Controller) isNeeded(ctx context.Context, reads *volumeReads, node string, by holder,
-	name string) (bool, error) {
+func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name string) (_ bool, err error) {
 	p, _ := c.observer.pods.Get(by.podKey())
 	f := c.lockFacts(node, p)
 	f.Holder, f.Locked = by.uid, true
 	if f.FenceSeen && !f.RemovingLocks && f.Pod.UID == by.uid && f.Pod.Node == node {
-		volumes, err := reads.volumesOf(ctx, f.Pod)
-		if err != nil {
+		if f.Volume, err = c.volumeOfPod(ctx, f.Pod, name); err != nil {
 			return true, err
-		}
-		for _, v := range volumes {
-			if v.name == name {
-				f.Volume = v.Volume
-			}
 		}
 	}
 	action, err := c.decideLock(ctx, &f)

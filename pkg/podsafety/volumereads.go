@@ -98,6 +98,26 @@ func (r *volumeReads) volumeOf(ctx context.Context, namespace, claim string) (v 
 	return v, err
 }
 
+// volumeOfPod returns the volume of the PV with this name, or the zero value if no claim of the pod is bound to it. It
+// reads no other claim: a pod may name thousands, and each would delay the end of the locks of other pods.
+func (c *Controller) volumeOfPod(ctx context.Context, p objects.Pod, pv string) (objects.Volume, error) {
+	for _, claim := range p.Claims {
+		if v, known := c.volumeLocks.known(p.UID, claim); known && v.name == pv {
+			return v.Volume, nil
+		}
+	}
+	claim, err := c.cluster.readClaimOf(ctx, pv)
+	if err != nil || claim.Namespace != p.Namespace || !slices.Contains(p.Claims, claim.Name) {
+		return objects.Volume{}, err
+	}
+	v, err := c.cluster.readVolume(ctx, claim.Namespace, claim.Name)
+	if err != nil || v.name != pv {
+		return objects.Volume{}, err
+	}
+	c.volumeLocks.note(p.UID, claim.Name, v)
+	return v.Volume, nil
+}
+
 // fairly sorts pods by the number of claims that their namespace has in them and in the pods before them, where pods
 // with few claims come first. So a namespace with many pods or claims does not delay the locks of others.
 func fairly(pods []*pod) []*pod {

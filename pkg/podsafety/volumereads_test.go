@@ -1,6 +1,7 @@
 package podsafety
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,10 +31,18 @@ func (w *world) readVolume(_ context.Context, _, claim string) (volume, error) {
 		Attributes: map[string]string{"clusterID": "one", "pool": claim}}}, nil
 }
 
+func (w *world) readClaimOf(_ context.Context, pv string) (types.NamespacedName, error) {
+	claim := types.NamespacedName{Namespace: cmp.Or(w.namespaces[pv], "ns"), Name: strings.TrimPrefix(pv, "pv-")}
+	return claim, w.call("get PV")
+}
+
 func (w *world) claimsNamingPVs(context.Context, string) (map[string]bool, error) {
 	naming := map[string]bool{}
 	for pv := range w.pvs {
 		naming[strings.TrimPrefix(pv, "pv-")] = true
+	}
+	for _, claim := range w.unbound {
+		naming[claim] = true
 	}
 	return naming, w.call("list claims")
 }
@@ -118,6 +127,28 @@ func TestReadsOfOnePassAreBounded(t *testing.T) {
 	if got := w.lock(t.Context(), "a"); got != controller.Done() || len(w.lockedVolumes()) != 2*maxReads+1 ||
 		w.locked["a"].volumes["pv-zz"].name != "second" {
 		t.Errorf("at last: %v, %d locked, pv-zz by %v", got, len(w.lockedVolumes()), w.locked["a"].volumes["pv-zz"])
+	}
+}
+
+// After a change of leaders nothing is known about the claims, and a pod may name thousands.
+func TestEndOfLockWaitsForNoClaimsOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+	w.pvs["pv-a"], w.pvs["pv-data"], w.namespaces = false, false, map[string]string{"pv-a": "other"}
+	w.away()
+	w.show(held(terminating))
+	w.show(held(terminating, podNamed("other", "many"), uses("a")))
+	w.lock(t.Context(), "a")
+	if got := w.lockedVolumes(); !slices.Equal(got, []string{"pv-a", "pv-data"}) {
+		t.Fatalf("locked %q", got)
+	}
+	w.unbound = claimNames("c", 2*maxReads)
+	w.show(held(terminating, podNamed("other", "many"), uses(append(w.unbound, "a")...)))
+	w.showFence(ofPool("data"))
+	clear(w.volumeLocks.volumes)
+	w.lock(t.Context(), "a")
+	if got := w.lockedVolumes(); !slices.Equal(got, []string{"pv-a"}) {
+		t.Errorf("locked %q", got)
 	}
 }
 
