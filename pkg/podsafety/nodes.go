@@ -29,8 +29,7 @@ func (o *observer) nodeChanged(before, now objects.WatchedNode) {
 	if delete(o.unreachable, name); now.Unreachable {
 		o.unreachable[name] = true
 	}
-	o.tracker.Storages.SawNode(name, before.State(), now.State(), o.clock.Now())
-	o.tracker.Storages.SawMachine(name, now.Machine, now.BootID, o.clock.Now())
+	o.tracker.Storages.SawNode(name, before, now, o.clock.Now())
 	o.mu.Unlock()
 	o.wakeNode(name)
 }

@@ -114,14 +114,13 @@ func (o *observer) nodeSeen(name string) objects.NodeSeen { return objects.SeenO
 // nodeChanged handles the events of the watch of nodes, also in a standby replica, and enqueues everything that a
 // change affects.
 func (o *observer) nodeChanged(before, now objects.WatchedNode) {
-	if before.State() == now.State() {
-		return
-	}
 	name := cmp.Or(now.Name, before.Name)
 	o.mu.Lock()
-	o.tracker.Storages.SawNode(name, before.State(), now.State(), o.clock.Now())
+	o.tracker.Storages.SawNode(name, before, now, o.clock.Now())
 	o.mu.Unlock()
-	o.wakeNode(name)
+	if before.State() != now.State() {
+		o.wakeNode(name)
+	}
 }
 
 // wakeNode enqueues everything that the pods on a node affect: the reasons of waiting pods and locks depend on the

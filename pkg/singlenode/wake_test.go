@@ -297,6 +297,27 @@ func TestChangedNodeCostsNoSearchOfAllPods(t *testing.T) {
 	}
 }
 
+// The unmount of a pod begins anew if its node is another machine, which may have mounted nothing.
+func TestOtherMachineOfReadyNodeIsAnObstacle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	was := objects.WatchedNode{Name: "b", Seen: objects.NodeReady, Machine: objects.Machine{MachineID: "one"}, BootID: "1"}
+	w.observer.nodeChanged(objects.WatchedNode{}, was)
+	w.woken.take()
+	for _, change := range []func(*objects.WatchedNode){
+		func(n *objects.WatchedNode) { n.Machine.MachineID = "two" }, func(n *objects.WatchedNode) { n.BootID = "2" },
+	} {
+		w.clock.Step(time.Hour)
+		now := was
+		change(&now)
+		w.observer.nodeChanged(was, now)
+		if got := w.observer.tracker.Storages["b"].Since; !got.Equal(w.clock.Now()) || len(w.woken.take()) > 0 {
+			t.Errorf("from %+v to %+v: since %v", was, now, got)
+		}
+		was = now
+	}
+}
+
 // Such an update enqueues nothing, so a change of the pod's node or namespace at the same time must find the pod.
 func TestUnchangedPodIsFoundDuringItsUpdate(t *testing.T) {
 	t.Parallel()

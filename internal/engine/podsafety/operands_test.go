@@ -122,8 +122,8 @@ func TestStoragesRememberMachines(t *testing.T) {
 		{objects.NodeNotReady, objects.NodeAbsent, objects.Machine{}, "", now(), Storage{Since: now(), Away: true,
 			absent: true}},
 	} {
-		s.SawNode("a", step.before, step.after, step.at)
-		if s.SawMachine("a", step.machine, step.boot, step.at); s["a"] != step.want {
+		s.sawState("a", step.before, step.after, step.at)
+		if s.sawMachine("a", step.machine, step.boot, step.at); s["a"] != step.want {
 			t.Errorf("step %d: %+v", i, s)
 		}
 	}
@@ -249,7 +249,7 @@ func TestStoragesRememberOutages(t *testing.T) {
 		{objects.NodeNotReady, objects.NodeReady, ago(time.Second), Storage{Since: ago(time.Second)}},
 		{objects.NodeReady, objects.NodeAbsent, now(), Storage{Away: true, Since: now(), absent: true}},
 	} {
-		if s.SawNode("a", step.before, step.after, step.at); s["a"] != step.want || s["b"] != (Storage{}) {
+		if s.sawState("a", step.before, step.after, step.at); s["a"] != step.want || s["b"] != (Storage{}) {
 			t.Errorf("step %d: %+v", i, s)
 		}
 	}
@@ -262,14 +262,14 @@ func TestStoragesRememberOutages(t *testing.T) {
 		t.Errorf("a fence ends during the outage: %+v", s)
 	}
 	s.Saw("fenced", true, now())
-	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered))
+	s.sawState("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered))
 	if len(s) != 3 {
 		t.Errorf("after a week: %+v", s)
 	}
-	if s.SawNode("b", objects.NodeAbsent, objects.NodeReady, now().Add(remembered+1)); len(s) != 3 {
+	if s.sawState("b", objects.NodeAbsent, objects.NodeReady, now().Add(remembered+1)); len(s) != 3 {
 		t.Errorf("after more than a week, and no Node was deleted: %+v", s)
 	}
-	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered+1))
+	s.sawState("b", objects.NodeReady, objects.NodeAbsent, now().Add(remembered+1))
 	if _, kept := s["a"]; kept || len(s) != 2 || !s["fenced"].Fenced {
 		t.Errorf("after more than a week: %+v", s)
 	}
@@ -278,15 +278,15 @@ func TestStoragesRememberOutages(t *testing.T) {
 // A node can be away for longer than a week. Without its record, a pod that ended there would count as unmounted.
 func TestStoragesRememberNodeThatIsAway(t *testing.T) {
 	s := Storages{}
-	s.SawNode("away", objects.NodeReady, objects.NodeNotReady, now())
-	s.SawNode("back", objects.NodeNotReady, objects.NodeReady, now())
+	s.sawState("away", objects.NodeReady, objects.NodeNotReady, now())
+	s.sawState("back", objects.NodeNotReady, objects.NodeReady, now())
 	later := now().Add(remembered + 1)
-	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, later)
+	s.sawState("b", objects.NodeReady, objects.NodeAbsent, later)
 	if _, kept := s["back"]; kept || len(s) != 2 || !s["away"].Away {
 		t.Errorf("%+v", s)
 	}
-	s.SawNode("away", objects.NodeNotReady, objects.NodeAbsent, later)
-	s.SawNode("b", objects.NodeReady, objects.NodeAbsent, later.Add(remembered+1))
+	s.sawState("away", objects.NodeNotReady, objects.NodeAbsent, later)
+	s.sawState("b", objects.NodeReady, objects.NodeAbsent, later.Add(remembered+1))
 	if _, kept := s["away"]; kept {
 		t.Errorf("%+v", s)
 	}

@@ -40,8 +40,13 @@ func (s Storages) Saw(node string, fenced bool, now time.Time) {
 	s[node] = one
 }
 
-// SawMachine records the machine and the boot that a Node shows. Every change must be recorded, and after SawNode.
-func (s Storages) SawMachine(node string, m objects.Machine, bootID string, now time.Time) {
+// SawNode records a change of a node. Every change must be recorded, because an outage can end before anything asks.
+func (s Storages) SawNode(node string, before, after objects.WatchedNode, now time.Time) {
+	s.sawState(node, before.State(), after.State(), now)
+	s.sawMachine(node, after.Machine, after.BootID, now)
+}
+
+func (s Storages) sawMachine(node string, m objects.Machine, bootID string, now time.Time) {
 	if one := s[node]; one.Machine != m || one.BootID != bootID {
 		one.Machine, one.BootID, one.Since = m, bootID, now
 		s[node] = one
@@ -52,8 +57,7 @@ func (s Storages) SawMachine(node string, m objects.Machine, bootID string, now 
 // otherwise be kept for ever. The record of a node that is away lasts as long as its Node.
 const remembered = 7 * 24 * time.Hour
 
-// SawNode records a change of a node. Every change must be recorded, because an outage can end before anything asks.
-func (s Storages) SawNode(node string, before, after objects.NodeSeen, now time.Time) {
+func (s Storages) sawState(node string, before, after objects.NodeSeen, now time.Time) {
 	if !before.Ready() || !after.Ready() {
 		s[node] = Storage{Fenced: s[node].Fenced, Away: !after.Ready(), Since: now, absent: after == objects.NodeAbsent}
 	}
