@@ -92,7 +92,7 @@ func (l *lister) Leases(namespace string) coordinationv1client.LeaseInterface {
 }
 
 func (l *lister) List(_ context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
-	if l.namespace != metav1.NamespaceAll || options.LabelSelector != LabelLog+"=true" || options.Limit != listPage {
+	if l.namespace != metav1.NamespaceAll || options.LabelSelector != LabelLog+"=true" {
 		l.t.Errorf("lists %d of namespace %q by the label %q", options.Limit, l.namespace, options.LabelSelector)
 	}
 	named, err := fields.ParseSelector(options.FieldSelector)
@@ -159,6 +159,31 @@ func TestListKeepsNoForeignContent(t *testing.T) {
 	if want := []string{"here/", "split/", "alone/" + shardName(0) + oldSuffix, "foreign/" + shardName(0) + oldSuffix,
 		"nameless/", "copied/"}; !slices.Equal(whole, want) {
 		t.Errorf("the content of %q is kept, want %q", whole, want)
+	}
+}
+
+// TestListHasBound: whoever may create Leases can name the driver in them.
+func TestListHasBound(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	var all []coordinationv1.Lease
+	add := func(namespace string, m meta) {
+		o := leaseOf(m, "u")
+		o.Namespace, o.Name, o.Annotations["other"] = namespace, shardName(len(all)), long
+		all = append(all, *o)
+	}
+	for range maxListed/len(long) - 1 {
+		add("forged", meta{Version: 99, Driver: driver})
+		add("foreign", meta{Version: metaVersion, Driver: "another"})
+	}
+	asked := func(of string) bool { return of == driver }
+	listed, err := List(t.Context(), &lister{t: t, leases: all}, metav1.ListOptions{}, asked)
+	if err != nil || len(listed) != len(all) {
+		t.Fatalf("listed %d of %d, %v", len(listed), len(all), err)
+	}
+	add("mine", meta{Version: metaVersion, Driver: driver, UID: "u"})
+	if listed, err = List(t.Context(), &lister{t: t, leases: all}, metav1.ListOptions{}, asked); err == nil ||
+		!strings.Contains(err.Error(), `most of it in namespace "forged"`) || listed != nil {
+		t.Errorf("above the bound: %d, %v", len(listed), err)
 	}
 }
 

@@ -76,9 +76,7 @@ func FillOf(leases []coordinationv1.Lease) map[string]float64 {
 func OnNodes(leases []coordinationv1.Lease) map[string]bool {
 	drivers := map[string]bool{}
 	for _, v := range joined(leases) {
-		if v.err == nil && slices.ContainsFunc(v.lease.OwnerReferences, func(o metav1.OwnerReference) bool {
-			return o.Kind == "Node"
-		}) {
+		if v.err == nil && slices.ContainsFunc(v.lease.OwnerReferences, isNode) {
 			drivers[v.meta.Driver] = true
 		}
 	}
@@ -86,23 +84,36 @@ func OnNodes(leases []coordinationv1.Lease) map[string]bool {
 }
 
 const (
-	// listPage is the page size of lists of Leases, each of which may have 1.5 MiB.
-	listPage = 16
 	// maxMeta is the size of the metadata that List keeps of a Lease without its content, in bytes.
 	maxMeta = 1 << 10
+	// maxListed bounds the annotations that List keeps, in bytes. A full log of one driver has 4 MiB.
+	maxListed = 64 << 20
 )
 
 // List lists the Leases of the logs of all namespaces for Locate, with the fields that this package reads. Of the logs
 // of drivers that asked does not name, nil for none, and of Leases without readable metadata, it keeps the metadata
-// alone: anyone who may create a Lease may give it the label, and the content of others would take memory.
+// alone. Anyone who may create a Lease may give it the label and write the rest, so more than maxListed is an error.
 func List(ctx context.Context, leases coordinationv1client.LeasesGetter, options metav1.ListOptions,
 	asked func(driver string) bool) ([]coordinationv1.Lease, error) {
-	options.LabelSelector, options.Limit = LabelLog+"=true", listPage
+	options.LabelSelector = LabelLog + "=true"
 	var all []coordinationv1.Lease
+	total, of := 0, map[string]int{}
 	err := kube.Each(ctx, "the Leases of in-flight logs", options, leases.Leases(metav1.NamespaceAll).List,
-		func(lease *coordinationv1.Lease) { all = append(all, reduced(lease, asked)) })
-	if err != nil {
+		func(lease *coordinationv1.Lease) {
+			less := reduced(lease, asked)
+			total += size(less.Annotations)
+			of[less.Namespace] += size(less.Annotations)
+			if total <= maxListed {
+				all = append(all, less)
+			}
+		})
+	switch {
+	case err != nil:
 		return nil, err
+	case total > maxListed:
+		most := slices.MaxFunc(slices.Sorted(maps.Keys(of)), func(a, b string) int { return cmp.Compare(of[a], of[b]) })
+		return nil, fmt.Errorf("the Leases with the label %s have more than %d MiB, most of it in namespace %q; for "+
+			"each Lease there, %s", LabelLog, maxListed>>20, most, IfForged)
 	}
 	return all, nil
 }
@@ -110,18 +121,28 @@ func List(ctx context.Context, leases coordinationv1client.LeasesGetter, options
 // reduced returns the part of a Lease that List keeps. Locate and FindStrays have the same results with it.
 func reduced(lease *coordinationv1.Lease, asked func(driver string) bool) coordinationv1.Lease {
 	less := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: lease.Namespace, Name: lease.Name,
-		UID: lease.UID, Annotations: lease.Annotations, OwnerReferences: lease.OwnerReferences}}
-	v := look(lease, "")
+		UID: lease.UID}}
+	v, about := look(lease, ""), lease.Annotations[annMeta]
 	foreign := asked != nil && v.meta.Driver != "" && !asked(v.meta.Driver)
 	unreadable := v.err != nil && v.meta == meta{}
-	if foreign || unreadable {
-		less.Annotations, less.OwnerReferences = nil, nil
-		if data, found := lease.Annotations[annMeta]; found && len(data) <= maxMeta {
-			less.Annotations = map[string]string{annMeta: data}
+	if foreign {
+		about = v.meta.String() // without fields of others
+	}
+	switch {
+	case !foreign && !unreadable:
+		less.Annotations = lease.Annotations
+		if slices.ContainsFunc(lease.OwnerReferences, isNode) {
+			less.OwnerReferences = []metav1.OwnerReference{{Kind: nodeKind}}
 		}
+	case about != "" && len(about) <= maxMeta:
+		less.Annotations = map[string]string{annMeta: about}
 	}
 	return less
 }
+
+const nodeKind = "Node"
+
+func isNode(owner metav1.OwnerReference) bool { return owner.Kind == nodeKind }
 
 // Locate decodes the Leases of one or several logs, as listed by LabelLog, for read-only programs. It returns the
 // entries that are not settled, by shard and key, and the shards and entries that cannot be read. Both are limited to
