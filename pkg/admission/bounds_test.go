@@ -96,56 +96,112 @@ func (s slow) Claim(ctx context.Context, _, _ string) (*v1.PersistentVolumeClaim
 	}
 }
 
+// Requests of one size wait for their turn while as many are decoded, the large ones of all webhooks together.
 func TestReviewsInProgressAreBounded(t *testing.T) {
-	const named = `{"spec":{"nodeName":"a","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}%s}`
-	small, large := reviewOf(fmt.Sprintf(named, "")), reviewOf(fmt.Sprintf(named, strings.Repeat(" ", smallBody)))
+	pv := strings.Replace(reviewOf("{}%s"), `"resource":"pods"`, `"resource":"persistentvolumes"`, 1)
+	padding := strings.Repeat(" ", smallBody)
+	type body struct{ pv, pod string }
+	small, large := body{fmt.Sprintf(pv, ""), reviewOf("{}")}, body{fmt.Sprintf(pv, padding), reviewOf("{}" + padding)}
 	for what, c := range map[string]struct {
-		body, other string
+		sent, other body
 		bound       int
-		// path is a webhook whose requests of this size have their turn all the same, empty for none.
-		path string
+		// elsewhere is the answer of another webhook to a request of this size.
+		elsewhere int
 	}{
-		"small ones": {small, large, smallReviews, pathPodHold}, "large ones": {large, small, largeReviews, ""},
+		"small ones": {small, large, smallReviews, http.StatusOK},
+		"large ones": {large, small, largeReviews, http.StatusTooManyRequests},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := Handler(func() Drivers { return known }, slow{takes: time.Hour})
+				takes := time.Hour
+				h := Handler(func() Drivers { time.Sleep(takes); return known }, cluster{})
+				expect := func(name string, want int, path, body string) {
+					code, answer := post(h, http.MethodPost, path, "application/json", strings.NewReader(body))
+					if code != want {
+						t.Errorf("%s: %d: %s", name, code, answer)
+					}
+				}
 				var all sync.WaitGroup
 				for range c.bound {
-					all.Go(func() {
-						if code, answer := post(h, http.MethodPost, pathPods, "application/json",
-							strings.NewReader(c.body)); code != http.StatusOK {
-							t.Errorf("in its turn: %d: %s", code, answer)
-						}
-					})
+					all.Go(func() { expect("in its turn", http.StatusOK, pathPVs, c.sent.pv) })
 				}
-				synctest.Wait() // all are reading
-				r := httptest.NewRequest(http.MethodPost, pathPods, strings.NewReader(c.body))
+				synctest.Wait()
+				r := httptest.NewRequest(http.MethodPost, pathPVs, strings.NewReader(c.sent.pv))
 				r.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, r)
 				if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
 					t.Errorf("one more: %d: %s", w.Code, w.Body)
 				}
-				if c.path != "" {
-					if code, answer := post(h, http.MethodPost, c.path, "application/json",
-						strings.NewReader(c.body)); code != http.StatusOK {
-						t.Errorf("another webhook: %d: %s", code, answer)
-					}
-				}
-				all.Go(func() {
-					if code, answer := post(h, http.MethodPost, pathPods, "application/json",
-						strings.NewReader(c.other)); code != http.StatusOK {
-						t.Errorf("one of the other size: %d: %s", code, answer)
-					}
-				})
+				expect("another webhook", c.elsewhere, pathPodHold, c.sent.pod)
+				all.Go(func() { expect("one of the other size", http.StatusOK, pathPVs, c.other.pv) })
 				all.Wait()
-				if code, answer := post(h, http.MethodPost, pathPods, "application/json",
-					strings.NewReader(c.body)); code != http.StatusOK {
-					t.Errorf("after the end of the others: %d: %s", code, answer)
-				}
+				takes = 0
+				expect("after the end of the others", http.StatusOK, pathPVs, c.sent.pv)
 			})
 		})
+	}
+}
+
+// Slow reads for bindings delay neither other webhooks nor the decoding of requests, whatever their size.
+func TestReadingReviewsHaveTurnsOfTheirOwn(t *testing.T) {
+	const named = `{"spec":{"nodeName":"a","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}%s}`
+	small, large := reviewOf(fmt.Sprintf(named, "")), reviewOf(fmt.Sprintf(named, strings.Repeat(" ", smallBody)))
+	synctest.Test(t, func(t *testing.T) {
+		h := Handler(nil, slow{takes: time.Hour})
+		var all sync.WaitGroup
+		for i := range readingReviews {
+			all.Go(func() {
+				body := []string{small, large}[i%2]
+				if code, answer := post(h, http.MethodPost, pathPods, "application/json",
+					strings.NewReader(body)); code != http.StatusOK {
+					t.Errorf("in its turn: %d: %s", code, answer)
+				}
+			})
+		}
+		synctest.Wait() // all are reading
+		for body, size := range map[string]string{small: "small", large: "large"} {
+			for path, want := range map[string]int{pathPods: http.StatusTooManyRequests, pathPodHold: http.StatusOK} {
+				if code, answer := post(h, http.MethodPost, path, "application/json", strings.NewReader(body)); code != want {
+					t.Errorf("one more %s at %s: %d: %s", size, path, code, answer)
+				}
+			}
+		}
+		all.Wait()
+	})
+}
+
+// claims is a Reader that counts the claims that it reads, of which the last by name is terminating.
+type claims struct {
+	cluster
+	read *int
+	last string
+}
+
+func (c claims) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
+	*c.read++
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if name == c.last {
+		claim.DeletionTimestamp = &metav1.Time{}
+	}
+	return claim, true, nil
+}
+
+func TestClaimsOfAPodAreReadUpToABound(t *testing.T) {
+	for count, denied := range map[int]bool{maxClaims: true, maxClaims + 1: false} {
+		p := pod()
+		p.Spec.Volumes = nil
+		for i := range count {
+			name := fmt.Sprintf("claim-%04d", i)
+			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+		}
+		read := 0
+		reader := claims{read: &read, last: fmt.Sprintf("claim-%04d", count-1)}
+		got := send(t, Handler(nil, reader), pathPods, request("pods", "", p))
+		if read != maxClaims || got.Allowed == denied || denied == (len(got.Warnings) > 0) {
+			t.Errorf("%d claims: %d are read: %+v", count, read, got)
+		}
 	}
 }
 
@@ -162,6 +218,44 @@ func (p pipes) Accept() (net.Conn, error) {
 
 func (p pipes) Close() error { close(p); return nil }
 func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Connections that send no body keep no other small request from its turn.
+func TestSlowBodiesDelayNoSmallReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := NewServer(Handler(nil, cluster{}), nil)
+		listener, ended := make(pipes), make(chan error, 1)
+		go func() { ended <- server.Serve(listener) }()
+		const head = "POST %s HTTP/1.1\r\nHost: guard\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+		var open []net.Conn
+		connect := func(sent string) net.Conn {
+			client, accepted := net.Pipe()
+			listener <- accepted
+			go func() { _, _ = io.WriteString(client, sent) }()
+			open = append(open, client)
+			return client
+		}
+		for range smallReviews {
+			connect(fmt.Sprintf(head, pathPodHold, smallBody))
+		}
+		synctest.Wait()
+		began, body := time.Now(), reviewOf("{}")
+		response, err := http.ReadResponse(bufio.NewReader(connect(fmt.Sprintf(head, pathPodHold, len(body))+body)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK || time.Since(began) > 0 {
+			t.Errorf("%d after %v", response.StatusCode, time.Since(began))
+		}
+		for _, one := range open {
+			_ = one.Close()
+		}
+		_ = server.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+}
 
 func TestBodyIsAwaitedForAShortTime(t *testing.T) {
 	body := reviewOf(`{"spec":{"nodeName":"a","volumes":[{"persistentVolumeClaim":{"claimName":"c"}}]}}`)

@@ -3,10 +3,11 @@ package admission
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -46,7 +47,7 @@ func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionRes
 
 // mutatePVs adds the finalizers that PVs are missing.
 func mutatePVs(drivers DriversFunc) reviewFunc {
-	return func(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	return atOnce(func(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}) ||
 			request.SubResource != "" {
 			return allowed(), nil
@@ -56,7 +57,7 @@ func mutatePVs(drivers DriversFunc) reviewFunc {
 			return nil, err
 		}
 		return patched(addFinalizers(pv.Finalizers, missingFinalizers(&pv, drivers())))
-	}
+	})
 }
 
 // operation is one operation of a JSON patch (RFC 6902).
@@ -100,7 +101,7 @@ func patched(operations []operation) (*admissionv1.AdmissionResponse, error) {
 // changePod applies the changes of a function to a pod that is being created, in namespaces that the API server
 // selects.
 func changePod(changesOf func(*v1.Pod) podsafety.Changes) reviewFunc {
-	return func(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	return atOnce(func(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "pods"}) ||
 			request.SubResource != "" || request.Operation != admissionv1.Create {
 			return allowed(), nil
@@ -110,7 +111,7 @@ func changePod(changesOf func(*v1.Pod) podsafety.Changes) reviewFunc {
 			return nil, err
 		}
 		return patched(operationsOf(pod, changesOf(pod)))
-	}
+	})
 }
 
 // operationsOf returns the operations that make the changes of a pod.
@@ -131,35 +132,62 @@ func operationsOf(pod *v1.Pod, changes podsafety.Changes) (all []operation) {
 // validatePods denies pods a node while one of their claims is terminating. A pod whose claims cannot be read is
 // admitted, although no other component checks it later: see DESIGN.md.
 func validatePods(reader Reader) reviewFunc {
-	return func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		pod, err := podOf(ctx, reader, request)
-		if errors.Is(err, errMalformed) {
-			return nil, err
+	reading := make(turns, readingReviews)
+	return func(request *admissionv1.AdmissionRequest) (answerFunc, error) {
+		podOf, err := podOf(reader, request)
+		if err != nil || podOf == nil {
+			return func(context.Context) (*admissionv1.AdmissionResponse, error) { return allowed(), nil }, err
 		}
-		var why string
-		if pod != nil {
-			why, err = denialReason(ctx, reader, pod)
-		}
-		response := allowed()
-		switch {
-		case why != "":
-			response.Allowed = false
-			response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden,
-				Reason: metav1.StatusReasonForbidden, Message: why}
-		case err != nil:
-			klog.FromContext(ctx).Error(err, "Admitting a pod: whether its claims are terminating could not be read",
-				"namespace", request.Namespace, "name", request.Name)
-			response.Warnings = []string{"csi-reclaimer could not read whether the pod's claims are terminating"}
-		}
-		return response, nil
+		namespace, name := request.Namespace, request.Name
+		return func(ctx context.Context) (*admissionv1.AdmissionResponse, error) {
+			ctx, cancel := context.WithTimeout(ctx, readTimeout)
+			defer cancel()
+			if !reading.begin(ctx) {
+				return nil, errBusy
+			}
+			defer reading.end()
+			var why string
+			pod, err := podOf(ctx)
+			if pod != nil {
+				why, err = denialReason(ctx, reader, pod)
+			}
+			response := allowed()
+			switch {
+			case why != "":
+				response.Allowed = false
+				response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden,
+					Reason: metav1.StatusReasonForbidden, Message: why}
+			case err != nil:
+				klog.FromContext(ctx).Error(err, "Admitting a pod: whether its claims are terminating could not be read",
+					"namespace", namespace, "name", name)
+				response.Warnings = []string{"csi-reclaimer could not read whether the pod's claims are terminating"}
+			}
+			return response, nil
+		}, nil
 	}
 }
 
-// podOf returns the pod that is to be bound to a node, or nil if the request concerns none. A Binding has the name of
-// its pod, both in the subresource pods/binding and in the legacy resource bindings.
-func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionRequest) (*v1.Pod, error) {
+// candidate is a pod that is to be bound to a node, with as much of it as the rule needs.
+type candidate struct {
+	metav1.ObjectMeta
+	// claims has at most one more than maxClaims of the names of claimsOf.
+	claims map[string]bool
+}
+
+func candidateOf(pod *v1.Pod) *candidate {
+	claims := claimsOf(pod)
+	for _, name := range slices.Sorted(maps.Keys(claims))[min(len(claims), maxClaims+1):] {
+		delete(claims, name)
+	}
+	return &candidate{metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, claims}
+}
+
+// candidateFunc returns a candidate, nil if it is gone.
+type candidateFunc func(context.Context) (*candidate, error)
+
+// podOf returns a function that returns the pod that is to be bound to a node, or nil if the request concerns none. A
+// Binding has the name of its pod, both in the subresource pods/binding and in the legacy resource bindings.
+func podOf(reader Reader, request *admissionv1.AdmissionRequest) (candidateFunc, error) {
 	if request.Resource.Group != "" || request.Resource.Version != "v1" {
 		return nil, nil
 	}
@@ -173,32 +201,41 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 			return nil, nil
 		}
 		pod.Namespace = request.Namespace
-		return pod, nil
+		found := candidateOf(pod)
+		return func(context.Context) (*candidate, error) { return found, nil }, nil
 	case "pods/binding", "bindings":
 		var binding v1.Binding
 		if err := decode(request.Object.Raw, &binding); err != nil {
 			return nil, err
 		}
-		pod, found, err := reader.Pod(ctx, request.Namespace, binding.Name)
-		if !found {
-			return nil, err
-		}
-		return pod, nil
+		namespace, name := request.Namespace, binding.Name
+		return func(ctx context.Context) (*candidate, error) {
+			pod, found, err := reader.Pod(ctx, namespace, name)
+			if !found {
+				return nil, err
+			}
+			return candidateOf(pod), nil
+		}, nil
 	}
 	return nil, nil
 }
 
+// errManyClaims means that a pod has more claims than maxClaims, and that the others were not read.
+var errManyClaims = fmt.Errorf("only %d claims of a pod are read", maxClaims)
+
 // denialReason reads the pod's claims until one denies the pod. A claim that cannot be read does not save a pod whose
 // other claim is being deleted.
-func denialReason(ctx context.Context, reader Reader, pod *v1.Pod) (why string, _ error) {
-	var failed error
-	for name := range claimsOf(pod) {
+func denialReason(ctx context.Context, reader Reader, pod *candidate) (why string, failed error) {
+	for i, name := range slices.Sorted(maps.Keys(pod.claims)) {
+		if i == maxClaims {
+			return "", errManyClaims
+		}
 		claim, found, err := reader.Claim(ctx, pod.Namespace, name)
 		switch {
 		case err != nil:
 			failed = err
 		case found:
-			if why := DenialReason(pod, claim); why != "" {
+			if why := pod.denial(claim); why != "" {
 				return why, nil
 			}
 		}

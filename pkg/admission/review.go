@@ -22,13 +22,17 @@ const (
 	// maxBody bounds a request, in bytes: twice the API server's limit for one object (3 MiB) and some more, because a
 	// review holds the object before and after the write.
 	maxBody = 7 << 20
-	// maxCommas bounds the values of a request. A pod that etcd can store (1.5 MiB) has half as many.
+	// maxCommas bounds the values of a request. A pod of 1.5 MiB, as much as etcd stores, has fewer, unless most of its
+	// values are empty.
 	maxCommas = 1 << 18
 	// smallBody is the size up to which a request is small, as nearly all are. It then takes no more than 3 MiB of
 	// memory, and a larger one up to 120 MiB.
 	smallBody = 32 << 10
-	// smallReviews bounds the small requests in progress of one webhook, and largeReviews the large ones of all webhooks.
-	smallReviews, largeReviews = 8, 2
+	// smallReviews bounds the small requests of one webhook that are read at once, largeReviews the large ones of all
+	// webhooks, and readingReviews the answers that read the API server.
+	smallReviews, largeReviews, readingReviews = 8, 2, 16
+	// maxClaims is the number of claims of a pod that are read for one answer. No node mounts as many volumes.
+	maxClaims = 500
 	// waitTimeout bounds the wait of a request for its turn, and bodyTimeout the time that its body then takes.
 	waitTimeout, bodyTimeout = time.Second, time.Second
 )
@@ -57,8 +61,22 @@ func (t turns) begin(ctx context.Context) bool {
 
 func (t turns) end() { <-t }
 
-// reviewFunc answers one request; an error is answered as a failure of the webhook.
-type reviewFunc func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+// errBusy means that a request got no turn in time. The API server tries again within its timeout.
+var errBusy = errors.New("too many admission reviews are in progress")
+
+// reviewFunc reads one request and returns the function that answers it. Only the first needs the memory of the
+// request. An error of either is answered as a failure of the webhook.
+type reviewFunc func(request *admissionv1.AdmissionRequest) (answerFunc, error)
+
+type answerFunc func(ctx context.Context) (*admissionv1.AdmissionResponse, error)
+
+// atOnce returns the reviewFunc of a webhook that reads nothing for its answer.
+func atOnce(by func(*admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)) reviewFunc {
+	return func(request *admissionv1.AdmissionRequest) (answerFunc, error) {
+		response, err := by(request)
+		return func(context.Context) (*admissionv1.AdmissionResponse, error) { return response, err }, nil
+	}
+}
 
 // review returns a handler of AdmissionReviews (v1). large are the turns of large requests.
 func review(by reviewFunc, large turns) http.Handler {
@@ -68,19 +86,12 @@ func review(by reviewFunc, large turns) http.Handler {
 			http.Error(w, http.StatusText(code), code)
 			return
 		}
-		turn := small
-		if r.ContentLength < 0 || r.ContentLength > smallBody {
-			turn = large
-		}
-		if !turn.begin(r.Context()) {
-			w.Header().Set("Retry-After", "1") // the API server tries again within its timeout
-			http.Error(w, "too many admission reviews are in progress", http.StatusTooManyRequests)
-			return
-		}
-		defer turn.end()
-		answer, err := answerTo(w, r, by)
+		answer, err := answerTo(w, r, by, small, large)
 		_, tooLong := errors.AsType[*http.MaxBytesError](err)
 		switch {
+		case errors.Is(err, errBusy):
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
 		case tooLong, errors.Is(err, errTooMany):
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		case errors.Is(err, errMalformed):
@@ -121,32 +132,60 @@ func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 }
 
 // answerTo reads a review and returns the answer to it.
-func answerTo(w http.ResponseWriter, r *http.Request, by reviewFunc) ([]byte, error) {
-	data, err := read(w, r)
+func answerTo(w http.ResponseWriter, r *http.Request, by reviewFunc, small, large turns) ([]byte, error) {
+	about, answer, err := understand(w, r, by, small, large)
 	if err != nil {
 		return nil, err
 	}
-	if text.Commas(data) > maxCommas {
-		return nil, errTooMany
-	}
-	var asked admissionv1.AdmissionReview
-	if err := json.Unmarshal(data, &asked); err != nil {
-		return nil, fmt.Errorf("%w: %w", errMalformed, err)
-	}
-	if asked.APIVersion != "admission.k8s.io/v1" || asked.Kind != "AdmissionReview" || asked.Request == nil ||
-		asked.Request.UID == "" {
-		return nil, fmt.Errorf("%w: it is not a request of admission.k8s.io/v1", errMalformed)
-	}
-	response, err := by(r.Context(), asked.Request)
+	response, err := answer(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	response.UID = asked.Request.UID
-	answer, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta, Response: response})
+	response.UID = about.Response.UID
+	about.Response = response
+	data, err := json.Marshal(about)
 	if err != nil {
 		return nil, fmt.Errorf("write the answer to an admission review: %w", err)
 	}
-	return answer, nil
+	return data, nil
+}
+
+// understand reads a review in its turn, and returns the frame of its response and the function that answers it. A
+// small body is read before the turn, so that a slow one delays no other.
+func understand(w http.ResponseWriter, r *http.Request, by reviewFunc, small, large turns) (
+	about admissionv1.AdmissionReview, answer answerFunc, err error) {
+	var data []byte
+	turn, isSmall := large, r.ContentLength >= 0 && r.ContentLength <= smallBody
+	if isSmall {
+		turn = small
+		if data, err = read(w, r); err != nil {
+			return about, nil, err
+		}
+	}
+	if !turn.begin(r.Context()) {
+		return about, nil, errBusy
+	}
+	defer turn.end()
+	if !isSmall {
+		if data, err = read(w, r); err != nil {
+			return about, nil, err
+		}
+	}
+	if text.Commas(data) > maxCommas {
+		return about, nil, errTooMany
+	}
+	var asked admissionv1.AdmissionReview
+	if err := json.Unmarshal(data, &asked); err != nil {
+		return about, nil, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	if asked.APIVersion != "admission.k8s.io/v1" || asked.Kind != "AdmissionReview" || asked.Request == nil ||
+		asked.Request.UID == "" {
+		return about, nil, fmt.Errorf("%w: it is not a request of admission.k8s.io/v1", errMalformed)
+	}
+	about = admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta,
+		Response: &admissionv1.AdmissionResponse{UID: asked.Request.UID}}
+	answer, err = by(asked.Request)
+	return about, answer, err
 }
 
 // decode reads an object of a review.

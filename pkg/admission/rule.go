@@ -56,11 +56,16 @@ func driversOf(pv *v1.PersistentVolume) (drivers []string) {
 // reason is a claim that is being deleted and that the pod names, or owns for a generic ephemeral volume. The wording
 // is from the proposal "Postpone Deletion of a Persistent Volume Claim".
 func DenialReason(pod *v1.Pod, claim *v1.PersistentVolumeClaim) string {
-	own, used := claimsOf(pod)[claim.Name]
+	return (&candidate{pod.ObjectMeta, claimsOf(pod)}).denial(claim)
+}
+
+// denial is DenialReason for this pod.
+func (p *candidate) denial(claim *v1.PersistentVolumeClaim) string {
+	own, used := p.claims[claim.Name]
 	switch {
-	case !used || claim.Namespace != pod.Namespace || claim.DeletionTimestamp == nil:
+	case !used || claim.Namespace != p.Namespace || claim.DeletionTimestamp == nil:
 		return ""
-	case own && !metav1.IsControlledBy(claim, pod):
+	case own && !metav1.IsControlledBy(claim, p):
 		return "" // the claim of an earlier pod of the same name, after which this pod's claim is created
 	}
 	return fmt.Sprintf("PVC (%s) is in scheduled for deletion state", claim.Name)
