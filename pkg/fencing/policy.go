@@ -66,6 +66,9 @@ func (c *Controller) carryOutPolicy(ctx context.Context, p *v1alpha1.FencePolicy
 	if changed = cmp.Or(changed, ctx.Err()); changed != nil {
 		return changed
 	}
+	if d.Halted == fencing.ReasonViewLost && !c.observer.anyUnreachable() {
+		d.Halted = "" // no Lease is read in this state
+	}
 	if err = errors.Join(append(failed, err)...); err != nil {
 		d.Halted = cmp.Or(d.Halted, failedStep(err))
 	}
@@ -260,11 +263,8 @@ func (c *Controller) policyStatus(p *v1alpha1.FencePolicy, d fencing.PolicyDecis
 		Message: "Nodes that are unreachable are fenced.", ObservedGeneration: p.Generation,
 		LastTransitionTime: metav1.NewTime(now)}
 	halted := d.Halted
-	switch {
-	case p.Spec.DryRun:
+	if p.Spec.DryRun {
 		halted = fencing.ReasonDryRun
-	case halted == fencing.ReasonViewLost && !c.observer.anyUnreachable():
-		halted = "" // no Lease is read in this state
 	}
 	if halted != "" {
 		active.Status, active.Reason, active.Message = metav1.ConditionFalse, string(halted), halted.Sentence()

@@ -61,7 +61,12 @@ func TestInvalidSelectorsFenceNoNode(t *testing.T) {
 		"nodeSelector":      func(s *v1alpha1.FencePolicySpec) { s.NodeSelector = wrong },
 		"namespaceSelector": func(s *v1alpha1.FencePolicySpec) { s.NamespaceSelector = wrong },
 	} {
-		w := outage(t, change)
+		w := newWorld(t, Config{})
+		w.node("a", v1.ConditionTrue)
+		w.policy("p", change)
+		w.pass(leasePoll)
+		w.wantActive(metav1.ConditionFalse, fencing.ReasonInvalidSelector) // before it is needed
+		w = outage(t, change)
 		w.pass(3 * time.Minute)
 		w.wantPhase("a", "none")
 		w.wantActive(metav1.ConditionFalse, fencing.ReasonInvalidSelector)
@@ -142,12 +147,6 @@ func TestPolicyStatus(t *testing.T) {
 	p.Spec.DryRun = true
 	if got := active(w.policyStatus(p, d, now)); got != string(fencing.ReasonDryRun) {
 		t.Errorf("a dry run: %s", got)
-	}
-	p.Spec.DryRun = false
-	w.node("a", v1.ConditionTrue)
-	w.sync()
-	if got := active(w.policyStatus(p, d, now)); got != reasonActive {
-		t.Errorf("all nodes are reachable: %s", got)
 	}
 }
 

@@ -30,14 +30,14 @@ func TestOnlyPodsFromBeforeKeepFence(t *testing.T) {
 			"8", ReasonRemainsOnNode, ReasonUnfencing},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at := now()
+			at, unheld := now(), types.UID("")
 			list := func(tracker *Tracker, node Reply, want sessiontest.End, pods ...types.UID) {
 				t.Helper()
 				at = at.Add(nodePoll)
 				lists := reply(func(r *Reply) {
 					r.Remaining.AttachmentsListed = true
 					for _, pod := range pods {
-						r.Remaining.AddPod(objects.Pod{UID: pod, Held: true, Terminating: true})
+						r.Remaining.AddPod(objects.Pod{UID: pod, Held: pod != unheld, Terminating: true})
 					}
 				})
 				answers := []answer{{ReadFence, fenceIs(c.in), 0}, {ReadNode, node, 0}, {ReadLease, leaseIs(c.lease), 0},
@@ -54,6 +54,9 @@ func TestOnlyPodsFromBeforeKeepFence(t *testing.T) {
 			list(tracker, c.node, waits, "old", "new")
 			list(tracker, c.node, ends, "new", "newer")
 			list(NewTracker(), c.node, waits, "new")
+			unheld = "unheld"
+			list(tracker, c.node, waits, "old")
+			list(tracker, c.node, waits, "old", unheld)
 			if c.lease == "8" {
 				list(tracker, nodeIs(third), waits, "new")
 			}

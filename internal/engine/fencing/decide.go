@@ -402,6 +402,9 @@ func end(f Facts, why Reason, now time.Time) Decision {
 	if f.Fence.is(v1alpha1.ConditionFenced) || unkept(&f.Fence.Status) {
 		return f.write(ReasonUnfencing, func(s *v1alpha1.NodeFenceStatus) {
 			set(s, now, v1alpha1.ConditionFenced, false, ReasonUnfencing)
+			if f.bare(now) {
+				set(s, now, v1alpha1.ConditionReleased, false, why)
+			}
 		})
 	}
 	switch { // first, since agents may take long: new pods on the node would lose their volumes

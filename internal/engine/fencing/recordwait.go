@@ -22,7 +22,7 @@ func (f Facts) recordWait(d Decision, now time.Time) Decision {
 		return d
 	}
 	condition, why := f.unrecorded(d.Reason)
-	bare := f.Fence.is(v1alpha1.ConditionReleased) && f.NodeRead.FreshAfter(f.FenceRead, now) && !f.Node.OwnTaint
+	bare := f.bare(now)
 	if why == "" && !bare && f.Fence.Status.ObservedGeneration == f.Fence.Generation {
 		return d
 	}
@@ -39,8 +39,14 @@ func (f Facts) recordWait(d Decision, now time.Time) Decision {
 	return out
 }
 
+// bare reports whether the Node has lost the taint out-of-service of which the condition Released tells.
+func (f Facts) bare(now time.Time) bool {
+	return f.Fence.is(v1alpha1.ConditionReleased) && f.NodeRead.FreshAfter(f.FenceRead, now) && !f.Node.OwnTaint
+}
+
 // unrecorded returns the reason that a wait has to record, "" for none, and the condition that gets it: Returned for a
-// fence that ends, and Fenced for any other. A wait for a person is recorded, and then the end of that wait.
+// fence that ends, and Fenced for any other. A wait for a person is recorded, and then the next wait in its place,
+// unless it is a short one.
 func (f Facts) unrecorded(wait Reason) (condition string, why Reason) {
 	condition = v1alpha1.ConditionFenced
 	if f.Fence.Ending() || f.Fence.Status.Proof != nil && !f.Fence.is(condition) && !unkept(&f.Fence.Status) {
@@ -50,17 +56,16 @@ func (f Facts) unrecorded(wait Reason) (condition string, why Reason) {
 	if c := meta.FindStatusCondition(f.Fence.Status.Conditions, condition); c != nil {
 		recorded = Reason(c.Reason)
 	}
+	short := wait == ReasonAwaitsVolumeList ||
+		wait == ReasonNodeRuns && condition == v1alpha1.ConditionFenced // a node that runs on contradicts its proof
 	why = wait
-	record, ends := slices.Contains(forPerson, wait), slices.Contains(forPerson, recorded)
-	switch wait {
-	case ReasonFenced, ReasonReleased, ReasonNodeStillReady:
-		why, record = ReasonFenced, ends
-	case ReasonAllAgentsFailed: // otherwise the message of the last attempt has more details
-		record = ends
-	case ReasonNodeRuns: // a node that runs on in spite of a proof soon contradicts it
-		record = condition == v1alpha1.ConditionReturned
+	switch person := slices.Contains(forPerson, wait); {
+	case short, !person && !slices.Contains(forPerson, recorded):
+		return condition, ""
+	case !person && condition == v1alpha1.ConditionFenced && f.Fence.is(condition):
+		why = ReasonFenced // any other, such as NodeDeleted, would be a state of the fence
 	}
-	if !record || why == recorded {
+	if why == recorded {
 		return condition, ""
 	}
 	return condition, why

@@ -44,6 +44,16 @@ func TestStatusShowsWaitForPerson(t *testing.T) {
 			metav1.ConditionTrue, ReasonNeedsReboot, ReasonNeedsReboot, v1alpha1.PhaseFenced},
 		"a reboot no more": {all(in, down(ready), saysWait(ReasonMachineReplaced)), fenced, metav1.ConditionTrue,
 			ReasonNodeStillReady, ReasonFenced, v1alpha1.PhaseFenced},
+		"a reboot no more, because the Node is deleted": {all(in, nodeGone, heldThere("pod"), saysWait(ReasonNeedsReboot)),
+			fenced, metav1.ConditionTrue, ReasonNodeDeleted, ReasonFenced, v1alpha1.PhaseFenced},
+		"a failed undo no more, but the next": {all(in, unfence(v1alpha1.UnfenceNow), ending, tried(1, 0), ran(Running, undo),
+			func(f *Facts) {
+				f.Fence.Status.Conditions = append(f.Fence.Status.Conditions, metav1.Condition{
+					Type: returned, Status: metav1.ConditionFalse, Reason: string(ReasonUnfenceFailed)})
+			}), returned, metav1.ConditionFalse, ReasonUnfencing, ReasonUnfencing, v1alpha1.PhaseUnfencing},
+		"a confirmation no more after a reboot, but the next agent": {all(agents(medik8s, power), proved(medik8s),
+			attempted(power, ""), ran(Running), down(), saysWait(ReasonWaitsForConfirmation)), fenced, metav1.ConditionTrue,
+			ReasonFencing, ReasonFenced, v1alpha1.PhaseFenced},
 		"a Node no more": {all(attempted(power, v1alpha1.ResultFailed), down(), condition(fenced, false),
 			saysWait(ReasonNodeNotFound)), fenced, metav1.ConditionFalse, ReasonAllAgentsFailed, ReasonAllAgentsFailed,
 			v1alpha1.PhaseFailed},
@@ -100,6 +110,23 @@ func TestStatusShowsLossOfTaint(t *testing.T) {
 		}
 		if c.f.Fence.Status = *s; Decide(c.f, now()).Action != Wait {
 			t.Errorf("%s: it is written again", name)
+		}
+	}
+}
+
+// The first write of the end is the last for as long as an undo fails.
+func TestEndOfFenceShowsLossOfTaint(t *testing.T) {
+	in := all(proved(power), released)
+	for name, c := range map[string]struct {
+		f        Facts
+		released bool
+	}{
+		"the node has booted and lost it":       {facts(in, down(rebooted), renewedFor(0), emptied), false},
+		"an unfence, while the node is tainted": {facts(in, unfence(v1alpha1.UnfenceNow), down(tainted)), true},
+	} {
+		s := written(t, c.f)
+		if is(s, v1alpha1.ConditionFenced) || is(s, v1alpha1.ConditionReleased) != c.released {
+			t.Errorf("%s: %+v", name, s.Conditions)
 		}
 	}
 }

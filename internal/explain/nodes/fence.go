@@ -279,7 +279,7 @@ func adviseByHand(s *explain.Explanation, fence *v1alpha1.NodeFence) {
 // adviseProven adds the ways to end a fence in force.
 func (f Facts) adviseProven(s *explain.Explanation, fence *v1alpha1.NodeFence, d fencing.Decision) {
 	p := fence.Status.Proof
-	if d.Action == fencing.Wait && p != nil && p.Covers == v1alpha1.CoversUntilUnfenced &&
+	if (d.Action == fencing.Wait || d.RecordsWait) && p != nil && p.Covers == v1alpha1.CoversUntilUnfenced &&
 		fence.Spec.Unfence != v1alpha1.UnfenceWhenReleased {
 		s.Advise("If the agent keeps the node off, and is to start it when nothing from before remains: kubectl reclaim "+
 			"unfence %s --when-released", f.Name)
