@@ -120,7 +120,7 @@ func TestFencePolicySchema(t *testing.T) {
 		complaint string
 	}
 	of := func(spec fields) *unstructured.Unstructured {
-		return object("FencePolicy", "policy", with(fields{"agents": agents(job())}, spec))
+		return object("FencePolicy", "policy", with(fields{"nodeSelector": fields{}, "agents": agents(job())}, spec))
 	}
 	selecting := func(operator string, values ...any) fields {
 		selector := fields{"matchExpressions": []any{fields{"key": "a", "operator": operator, "values": values},
@@ -129,7 +129,8 @@ func TestFencePolicySchema(t *testing.T) {
 	}
 	const number = "must be 1 or more, or 1% to 100%"
 	testCreate(t, policies, map[string]row{
-		"agents alone":        {of(nil), ""},
+		"all nodes":           {of(nil), ""},
+		"no selector":         {of(fields{"nodeSelector": nil}), "spec.nodeSelector: Required value"},
 		"selectors":           {of(selecting("In", "a")), ""},
 		"an unknown operator": {of(selecting("in", "a")), "operator must be In or NotIn"},
 		"values for Exists":   {of(selecting("Exists", "a")), "operator must be In or NotIn"},
@@ -227,7 +228,10 @@ func TestNodeFenceChanges(t *testing.T) {
 		"no agent": {nil, fields{"agents": agents()}, "should have at least 1 items"},
 		"another timeout": {fields{"agents": agents(job())},
 			fields{"agents": agents(with(job(), fields{"timeout": "6m"}))}, fixed},
-		"another reason":          {nil, fields{"reason": "another"}, ""},
+		"another reason": {nil, fields{"reason": "another"}, ""},
+		"a policy":       {nil, fields{"policyName": "other"}, "spec.policyName cannot be changed"},
+		"no policy": {fields{"policyName": "one"}, fields{"policyName": nil},
+			"spec.policyName cannot be changed"},
 		"a confirmation":          {nil, fields{"confirmation": "it is off", "confirmationUID": "of-the-fence"}, ""},
 		"a word about no fence":   {nil, fields{"confirmation": "it is off"}, "confirmationUID must be the UID"},
 		"the control plane":       {nil, fields{"allowControlPlane": true}, ""},
@@ -263,9 +267,9 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("a NodeFence is %v, want %v", made.Object["spec"], want)
 	}
 	made, err = as(t, "").Resource(policies).Create(t.Context(),
-		object("FencePolicy", "defaults", fields{"agents": agents(job())}), dryRun)
+		object("FencePolicy", "defaults", fields{"nodeSelector": fields{}, "agents": agents(job())}), dryRun)
 	must(t, err)
-	want = fields{"agents": chain, "unreachableAfter": "5m", "maxFences": int64(1),
+	want = fields{"nodeSelector": fields{}, "agents": chain, "unreachableAfter": "5m", "maxFences": int64(1),
 		"maxFencesPerZone": int64(1), "haltAbove": int64(40), "waitForTolerations": true}
 	if !reflect.DeepEqual(made.Object["spec"], want) {
 		t.Errorf("a FencePolicy is %v, want %v", made.Object["spec"], want)

@@ -28,10 +28,10 @@ type FencePolicy struct {
 
 // FencePolicySpec selects nodes, and sets when and how they are fenced.
 type FencePolicySpec struct {
-	// nodeSelector selects the nodes by their labels. An empty selector selects all nodes.
-	// +optional
+	// nodeSelector selects the nodes by their labels. An empty selector ({}) selects all nodes.
+	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="operator must be In or NotIn, with values, or Exists or DoesNotExist, without"
-	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitzero"`
+	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
 
 	// allowControlPlane also selects nodes with the label node-role.kubernetes.io/control-plane. Default false.
 	// +optional

@@ -21,6 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.spec.reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.spec.agents.map(a, a.name) == oldSelf.spec.agents.map(a, a.name) && self.spec.agents.map(a, a.covers) == oldSelf.spec.agents.map(a, a.covers) && self.spec.agents.map(a, duration(a.timeout)) == oldSelf.spec.agents.map(a, duration(a.timeout)) && self.spec.agents.map(a, a.?job) == oldSelf.spec.agents.map(a, a.?job) && self.spec.agents.map(a, a.?remediation) == oldSelf.spec.agents.map(a, a.?remediation) && self.spec.agents.map(a, a.?networkFence) == oldSelf.spec.agents.map(a, a.?networkFence) && self.spec.agents.map(a, a.?manual.?instructions) == oldSelf.spec.agents.map(a, a.?manual.?instructions) && self.spec.agents.map(a, has(a.manual)) == oldSelf.spec.agents.map(a, has(a.manual))",message="spec.agents cannot be changed"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.policyName) && self.spec.policyName.size() > 0 ? has(oldSelf.spec.policyName) && self.spec.policyName == oldSelf.spec.policyName : !has(oldSelf.spec.policyName) || oldSelf.spec.policyName.size() == 0",message="spec.policyName cannot be changed"
 type NodeFence struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -42,7 +43,8 @@ type NodeFenceSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason"`
 
-	// policyName is the FencePolicy that requested the fence. It is empty for a person or another program.
+	// policyName is the FencePolicy that requested the fence. It is empty for a person or another program, and cannot be
+	// changed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PolicyName string `json:"policyName,omitempty"`
