@@ -103,7 +103,7 @@ func TestReasonsAgainstSuspicion(t *testing.T) {
 			w.addPV("pv", handle).Labels = map[string]string{"csi-reclaimer.io/twin-of": "x"}
 		}, ""},
 		"a PV of a foreign maker": {func(w *world) {
-			w.addPV("pv", handle).Annotations = map[string]string{annProvisionedBy: "another"}
+			w.addPV("pv", handle).Annotations = map[string]string{volume.AnnProvisionedBy: "another"}
 		}, ""},
 		"PVs without a listed volume":  {func(w *world) { w.addPV("pv", "spelled otherwise") }, reasonNamesDiffer},
 		"a snapshot":                   {content(driverName, "vol-1", false), ""},

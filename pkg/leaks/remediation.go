@@ -17,15 +17,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Annotations of the PVs that are created for remediations.
-const (
-	// remediationAnnotation names the remediation of a PV: "adopt" or "reclaim".
-	remediationAnnotation = "csi-reclaimer.io/remedy"
-
-	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
-	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
-	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
-)
+// remediationAnnotation names the remediation for which a PV was created: "adopt" or "reclaim".
+const remediationAnnotation = "csi-reclaimer.io/remedy"
 
 // Remediation is a person's choice between keeping and deleting a suspect.
 type Remediation string
@@ -94,9 +87,9 @@ func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	if pv.Spec.Capacity[v1.ResourceStorage] == (resource.Quantity{}) {
 		pv.Spec.Capacity[v1.ResourceStorage] = resource.MustParse("1") // a PV must have a size, and nothing uses it
 	}
-	pv.Annotations[annProvisionedBy] = driver
+	pv.Annotations[volume.AnnProvisionedBy] = driver
 	if o.StorageClass == "" {
-		pv.Annotations[annSecretName], pv.Annotations[annSecretNamespace] = "", ""
+		pv.Annotations[volume.AnnDeletionSecretName], pv.Annotations[volume.AnnDeletionSecretNamespace] = "", ""
 	}
 	pv.Spec.ClaimRef = &v1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: reclaimedNamespace, Name: reclaimedClaim,

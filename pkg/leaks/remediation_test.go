@@ -196,7 +196,7 @@ func TestIsRemediation(t *testing.T) {
 		"of another driver": func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = "other" },
 		"of another claim":  func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID = "other" },
 		"without a claim":   func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil },
-		"made by others":    func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "other" },
+		"made by others":    func(pv *v1.PersistentVolume) { pv.Annotations[volume.AnnProvisionedBy] = "other" },
 		"for something else": func(pv *v1.PersistentVolume) {
 			pv.Annotations[remediationAnnotation] = string(Adopt)
 		},

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
@@ -295,16 +295,9 @@ func (t *term) close() error {
 	return t.err
 }
 
-// LeaseName returns the name of a driver's Lease. It equals the name that the stock external-provisioner uses, in
-// which csi-lib-utils replaces every character other than a letter, digit or "-" by "-". Capital letters, which the
-// CSI specification allows, become small, because the API server rejects a Lease with capitals, so none can exist.
-func LeaseName(driver string) string {
-	name := regexp.MustCompile(`[^a-z0-9-]`).ReplaceAllString(strings.ToLower(driver), "-")
-	if strings.HasSuffix(name, "-") {
-		name += "X"
-	}
-	return name
-}
+// LeaseName returns the name of the driver's Lease that the stock external-provisioner uses as well. Capital letters,
+// which the CSI specification allows, become small, because the API server refuses a Lease with capitals.
+func LeaseName(driver string) string { return objects.ElectionLeases(driver)[0] }
 
 // ownNamespace returns the namespace of this program's pod, determined as in csi-lib-utils, or "" outside of a pod.
 func ownNamespace() string {

@@ -25,8 +25,8 @@ func TestLeaseName(t *testing.T) {
 		"example.com/disk":     "example-com-disk",
 		"disk":                 "disk",
 		"Disk.CSI.Example":     "disk-csi-example",
-		"disk-":                "disk-X",
-		"disk.":                "disk-X",
+		"disk-":                "disk-x",
+		"disk.":                "disk-x",
 	} {
 		if got := LeaseName(driver); got != want {
 			t.Errorf("LeaseName(%q) = %q, want %q", driver, got, want)

@@ -26,9 +26,9 @@ import (
 
 const (
 	// Finalizer on a pod means that processes of the pod may run.
-	Finalizer = "csi-reclaimer.io/running"
+	Finalizer = objects.RunningFinalizer
 	// Gate is the scheduling gate of a pod that waits for the locks of its claims.
-	Gate = "csi-reclaimer.io/volume"
+	Gate = objects.VolumeGate
 )
 
 // Name is the name of the MutatingAdmissionPolicy that adds the finalizer, of its binding, and of the

@@ -57,7 +57,7 @@ func TestMigration(t *testing.T) {
 		pv.Spec.CSI != nil {
 		t.Errorf("source %+v", pv.Spec.PersistentVolumeSource)
 	}
-	if pv.Annotations[annProvisionedBy] != gceInTree || pv.Annotations[volume.AnnMigratedTo] != gce ||
+	if pv.Annotations[volume.AnnProvisionedBy] != gceInTree || pv.Annotations[volume.AnnMigratedTo] != gce ||
 		pv.Spec.StorageClassName != "fast" || pv.Spec.ClaimRef == nil {
 		t.Errorf("PV %+v", pv)
 	}
@@ -84,7 +84,7 @@ func TestMigrationOfPortworx(t *testing.T) {
 		t.Fatalf("migrated %v, %v", o.Migrated, err)
 	}
 	pv, err := o.PV(answer(o))
-	if err != nil || pv.Spec.PortworxVolume == nil || pv.Annotations[annProvisionedBy] != f.Class.Provisioner ||
+	if err != nil || pv.Spec.PortworxVolume == nil || pv.Annotations[volume.AnnProvisionedBy] != f.Class.Provisioner ||
 		pv.Annotations[volume.AnnMigratedTo] != f.Driver.Name {
 		t.Errorf("PV %+v, %v", pv, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestParameters(t *testing.T) {
@@ -84,7 +86,8 @@ func TestSecrets(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		all := map[string]string{"deletion": pv.Annotations[annSecretNamespace] + "/" + pv.Annotations[annSecretName]}
+		all := map[string]string{"deletion": pv.Annotations[volume.AnnDeletionSecretNamespace] + "/" +
+			pv.Annotations[volume.AnnDeletionSecretName]}
 		if o.Secret != nil {
 			all["provisioner"] = o.Secret.Namespace + "/" + o.Secret.Name
 		}

@@ -19,9 +19,6 @@ import (
 
 // Annotations and attributes of a new PV.
 const (
-	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
-	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
-	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
 	// annModifySecretName and annModifySecretNamespace name the Secret for ControllerModifyVolume to external-resizer,
 	// because a PV has no field for it (external-provisioner's annModifyControllerSecretRef{Name,Namespace}). They are
 	// absent if no Secret is needed.
@@ -40,9 +37,9 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 			// finalizer would only have to be removed again.
 			Finalizers: finalizersFor(f.Class),
 			Annotations: map[string]string{
-				annProvisionedBy: f.Class.Provisioner,
+				volume.AnnProvisionedBy: f.Class.Provisioner,
 				// An empty value means that no Secret is needed; an absent one would mean unknown.
-				annSecretName: "", annSecretNamespace: "",
+				volume.AnnDeletionSecretName: "", volume.AnnDeletionSecretNamespace: "",
 			},
 		},
 		Spec: v1.PersistentVolumeSpec{
@@ -68,7 +65,8 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 		},
 	}
 	if s.provisioner != nil {
-		pv.Annotations[annSecretName], pv.Annotations[annSecretNamespace] = s.provisioner.Name, s.provisioner.Namespace
+		pv.Annotations[volume.AnnDeletionSecretName] = s.provisioner.Name
+		pv.Annotations[volume.AnnDeletionSecretNamespace] = s.provisioner.Namespace
 	}
 	if s.controllerModify != nil {
 		pv.Annotations[annModifySecretName], pv.Annotations[annModifySecretNamespace] = s.controllerModify.Name,
