@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,9 +14,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
@@ -141,64 +142,66 @@ func TestPagesGrowAgain(t *testing.T) {
 	}
 }
 
-// pages is a server of pods with this many bytes, and a list that expires at its second page if it has to.
-func pages(t *testing.T, pods, size int, expires bool) (*Cache[string], *[]url.Values) {
-	t.Helper()
-	var asked []url.Values
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		asked = append(asked, q)
-		w.Header().Set("Content-Type", "application/json")
-		from, _ := strconv.Atoi(q.Get("continue"))
-		if expires && from > 0 {
-			expires = false
-			w.WriteHeader(http.StatusGone)
-			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
-			return
-		}
-		limit, _ := strconv.Atoi(q.Get("limit"))
-		next, end := "", pods
-		if limit > 0 && from+limit < pods {
-			end = from + limit
-			next = strconv.Itoa(end)
-		}
-		_, _ = fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":%q},"items":[`,
-			next)
-		for i := from; i < end; i++ {
-			if i > from {
-				_, _ = io.WriteString(w, ",")
-			}
-			_, _ = fmt.Fprintf(w, `{"metadata":{"name":"pod-%d"},"spec":{"hostname":%q}}`, i, strings.Repeat("x", size))
-		}
-		_, _ = io.WriteString(w, "]}")
-	}))
-	t.Cleanup(server.Close)
-	clients := must.Get(NewClients(&rest.Config{Host: server.URL}))(t)
-	record := func(runtime.Object, bool) (string, bool, error) { return "", true, nil }
-	return NewCache(clients.Core.RESTClient(), "pods", &v1.Pod{}, record, OnChange[string](func(string, string) {})), &asked
-}
-
-// A list whose token has expired is read anew, and in pages.
+// A list of a reflector has pages, also after the token of a page has expired.
 func TestListOfAReflectorHasPages(t *testing.T) {
-	const pods, mib = 40, 1 << 20
-	for what, c := range map[string]struct {
-		size    int
-		expires bool
-	}{"large pods": {mib, false}, "the list expires": {mib, true}, "small pods": {1, false}} {
-		cache, asked := pages(t, pods, c.size, c.expires)
-		list := pager.New(cache.source.ListWithContext)
-		list.PageSize = 32
-		got, _, err := list.List(t.Context(), metav1.ListOptions{})
+	const pods, fit = 100, 8
+	for what, expires := range map[string]bool{"a list": false, "a list that expires": true} {
+		list := func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			from, _ := strconv.Atoi(o.Continue)
+			switch {
+			case o.Limit == 0, o.ResourceVersion != "", o.ResourceVersionMatch != "":
+				t.Errorf("%s: asked with %+v", what, o)
+			case expires && from > 0:
+				expires = false
+				return nil, apierrors.NewResourceExpired("the token is too old")
+			case o.Limit > fit:
+				return nil, ErrTooLarge
+			}
+			page := &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+			for i := from; i < min(from+int(o.Limit), pods); i++ {
+				page.Items = append(page.Items, v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i)}})
+			}
+			if next := from + int(o.Limit); next < pods {
+				page.Continue = strconv.Itoa(next)
+			}
+			return page, nil
+		}
+		record := func(runtime.Object, bool) (string, bool, error) { return "", true, nil }
+		c := newCache(Selection{}, calls{list: list}, "pods", &v1.Pod{}, record, OnChange[string](func(string, string) {}))
+		pages := pager.New(c.source.ListWithContext)
+		pages.PageSize = newReflector(c.source, store[any]{}).WatchListPageSize
+		got, _, err := pages.List(t.Context(), metav1.ListOptions{ResourceVersion: fromCache})
 		if err != nil || meta.LenList(got) != pods {
 			t.Errorf("%s: %v, %d of %d", what, err, meta.LenList(got), pods)
 		}
-		for _, q := range *asked {
-			if q.Get("limit") == "" || q.Get("resourceVersion") != "" || q.Get("resourceVersionMatch") != "" {
-				t.Errorf("%s: asked with %v", what, q)
-			}
+		if must.OK(t, c.Load(t.Context())); c.Len() != pods {
+			t.Errorf("%s: loaded %d of %d", what, c.Len(), pods)
 		}
-		if must.OK(t, cache.Load(t.Context())); cache.Len() != pods {
-			t.Errorf("%s: loaded %d of %d", what, cache.Len(), pods)
-		}
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	padding := strings.Repeat(" ", maxAnswer)
+	body := padding
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(server.Close)
+	pods := must.Get(NewClients(&rest.Config{Host: server.URL}))(t).Core.Pods("ns")
+	const list = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"}}`
+	body = list + padding[len(list):]
+	if got, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil || got.ResourceVersion != "7" {
+		t.Errorf("the largest answer: %v", err)
+	}
+	body = list + padding[len(list)-1:]
+	if _, err := pods.List(t.Context(), metav1.ListOptions{}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a larger answer: %v", err)
+	}
+	body = padding + `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}}`
+	w := must.Get(pods.Watch(t.Context(), metav1.ListOptions{}))(t)
+	defer w.Stop()
+	if event := <-w.ResultChan(); event.Type != watch.Added {
+		t.Errorf("a watch: %+v", event)
 	}
 }

@@ -152,6 +152,29 @@ func TestEndOfLockWaitsForNoClaimsOfOthers(t *testing.T) {
 	}
 }
 
+// A node under a fence of volumes may be Ready, and then no claims are read for new locks.
+func TestLockStaysWhileItsPVCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+	w.pvs["pv-data"] = false
+	w.away()
+	w.show(held(terminating))
+	w.lock(t.Context(), "a")
+	w.nodeCache["a"] = objects.WatchedNode{Name: "a", Seen: objects.NodeReady}
+	w.showFence(ofPool("data"))
+	for _, call := range []string{"get PV", "get volume"} {
+		clear(w.volumeLocks.volumes)
+		w.fail[call] = errNoAnswer
+		if got := w.lock(t.Context(), "a"); got == controller.Done() || len(w.lockedVolumes()) != 1 {
+			t.Errorf("no %s: %v, locked %q", call, got, w.lockedVolumes())
+		}
+		delete(w.fail, call)
+	}
+	if got := w.lock(t.Context(), "a"); got != controller.Done() || len(w.lockedVolumes()) != 0 {
+		t.Errorf("at last: %v, locked %q", got, w.lockedVolumes())
+	}
+}
+
 // A pod in another namespace cannot use the volume of a claim, so its unknown claims keep no volume in the lock.
 func TestVolumeLeavesDespiteUnknownPodOfAnotherNamespace(t *testing.T) {
 	t.Parallel()

@@ -142,7 +142,7 @@ var edits = []edit{
 	{pkg: "pkg/inuse/pv", name: "a release counts PVs as unused", at: []place{
 		{node: "pv.Object = pv.AsDeleted()", instead: "pv.Object, pv.Free = pv.AsDeleted(), true"}}},
 	{pkg: "internal/kube", name: "only the first page of a list is read", at: []place{
-		{node: `next == ""`, instead: "true"}}},
+		{node: `options.Continue == ""`, instead: "true"}}},
 
 	{pkg: "pkg/leaks", name: "PVs are read before the in-flight log", at: []place{
 		{node: "entries, problems, err := at.inFlight(ctx, driver)",

@@ -72,8 +72,6 @@ var exceptions = []exception{
 	{"pkg/podsafety:Controller.isNeeded/without f.FenceSeen &&", "it saves the reads of volumes that no fence covers"},
 	{"pkg/podsafety:Controller.isNeeded/without f.Pod.UID == by.uid &&", "only the fence of the holder's volume counts"},
 	{"pkg/podsafety:Controller.isNeeded/without f.Pod.Node == node &&", "a pod stays on its node"},
-	{"pkg/podsafety:Controller.isNeeded/if err != nil {return true, err} → never",
-		"no fence covers a volume that is not known, and addVolumes fails in the same way"},
 	{"pkg/podsafety:Controller.patchMarks/if err := c.cluster.patchCondition(ctx, p.namespace, patch); " +
 		"!errors.Is(err, kube.ErrGone) {errs = append(errs, err)} → always",
 		"it is not tried again for an object that is gone"},
