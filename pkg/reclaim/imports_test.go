@@ -26,7 +26,7 @@ func TestLibraryImports(t *testing.T) {
 			inner + "engine/pvclaim", own + "leadership", inner + "events", inner + "spans", inner + "text",
 			inner + "kube", inner + "controller",
 			own + "permission", own + "volume", inner + "settings", inner + "panics",
-			inner + "migration", inner + "secretref",
+			inner + "translation", inner + "secretref",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"go.opentelemetry.io/otel/trace",
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
@@ -69,7 +69,7 @@ func TestLibraryForbiddenCalls(t *testing.T) {
 	for _, dir := range []string{".", "../csidriver", "../csidriver/migration", "../csidriver/errclass",
 		"../../internal/text", "../../internal/spans", "../../internal/kube", "../../internal/controller",
 		"../permission", "../volume",
-		"../../internal/migration", "../../internal/secretref", "../../internal/engine/reclaim",
+		"../../internal/translation", "../../internal/secretref", "../../internal/engine/reclaim",
 		"../../internal/reasons", "../../internal/panics", "../leadership"} {
 		entries := must.Get(os.ReadDir(dir))(t)
 		for _, entry := range entries {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/csi-translation-lib/plugins"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/internal/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/translation"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -174,15 +174,15 @@ func (f Facts) mutableParameters() (map[string]string, error) {
 }
 
 // InTreePlugin returns the name of the in-tree plugin that a CSI driver replaces, empty for none (csi-translation-lib).
-func InTreePlugin(driver string) string { return migration.Plugin(driver) }
+func InTreePlugin(driver string) string { return translation.Plugin(driver) }
 
 // migrates reports whether the class belongs to the in-tree plugin that the driver replaces.
-func (f Facts) migrates() bool { return migration.Migrates(f.Class.Provisioner, f.Driver.Name) }
+func (f Facts) migrates() bool { return translation.Migrates(f.Class.Provisioner, f.Driver.Name) }
 
 // translatedClass returns the class with CSI parameters and topologies, but the original provisioner. The result may be
 // the class itself and must not be changed.
 func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
-	class, err := migration.Class(f.Class, f.Driver.Name)
+	class, err := translation.Class(f.Class, f.Driver.Name)
 	if err != nil {
 		return nil, refuse(ReasonClassUntranslatable,
 			"StorageClass %q of in-tree plugin %q means nothing to CSI driver %q: %w; make a new class for the driver",

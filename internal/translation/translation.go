@@ -1,7 +1,7 @@
-// Package migration translates the StorageClasses of in-tree plugins for the CSI drivers that replaced them (CSI
+// Package translation translates the StorageClasses of in-tree plugins for the CSI drivers that replaced them (CSI
 // migration, KEP-625; csi-translation-lib). The provisioner and the reclaimer both use it, so that they read the same
 // parameters.
-package migration
+package translation
 
 import (
 	storagev1 "k8s.io/api/storage/v1"
