@@ -109,7 +109,7 @@ func proseQuotes() []quote {
 		{readmePage, "[@ to @ calls](docs/faq.md#how-many-calls-does-a-volume-take) | @ call |",
 			[]value{v13Unlimited(rpcsPV), v13Unlimited(rpcsClaim), ours(rpcsPV)}},
 		{readmePage, "In the benchmark it peaks at @ MiB with 100,000 PVs, where the library of external-provisioner " +
-			"takes @ MiB.", []value{ours("peak_rss_mib_100000"), v13("peak_rss_mib_100000")}},
+			"(v13) takes @ MiB.", []value{ours("peak_rss_mib_100000"), v13("peak_rss_mib_100000")}},
 		{faqPage, "calls it @ times (PV first) and @ times (claim first). At its defaults, with 5 API calls a second, it " +
 			"calls it @ and @ times.",
 			[]value{v13Unlimited(rpcsPV), v13Unlimited(rpcsClaim), v13(rpcsPV), v13(rpcsClaim)}},
