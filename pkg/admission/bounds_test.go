@@ -219,6 +219,32 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { close(p); return nil }
 func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
+// Any pod can send reviews, and an answer outlives the turn of its request.
+func TestAnswerKeepsLittleOfItsRequest(t *testing.T) {
+	long := strings.Repeat("<", 1<<10)
+	pod := reviewOf(`{"metadata":{"name":"` + long + `"},"spec":{"nodeName":"a","volumes":[` +
+		`{"persistentVolumeClaim":{"claimName":"` + long + `"}},{"name":"` + long + `","ephemeral":{}}]}}`)
+	for what, c := range map[string]struct {
+		path, body string
+		code       int
+	}{
+		"a UID":       {pathPVs, strings.Replace(reviewOf("{}"), `"uid":"review"`, `"uid":"`+long+`"`, 1), 400},
+		"a name":      {pathPVs, strings.Replace(reviewOf("{}"), `"uid"`, `"name":"`+long+`","uid"`, 1), 400},
+		"a namespace": {pathPVs, strings.Replace(reviewOf("{}"), `"uid"`, `"namespace":"`+long+`","uid"`, 1), 400},
+		"an error":    {pathPodHold, reviewOf(`{"metadata":{"creationTimestamp":"` + long + `"}}`), 400},
+		"a pod to bind": {pathPods, strings.Replace(reviewOf(`{"metadata":{"name":"`+long+`"}}`), `"pods"`, `"bindings"`, 1),
+			400},
+		"names of a claim": {pathPods, pod, 200},
+	} {
+		read := 0
+		code, answer := post(Handler(func() Drivers { return known }, claims{read: &read}), http.MethodPost, c.path,
+			"application/json", strings.NewReader(c.body))
+		if code != c.code || len(answer) > maxError+1 || read > 0 {
+			t.Errorf("%s: %d with %d bytes, %d reads", what, code, len(answer), read)
+		}
+	}
+}
+
 // Connections that send no body keep no other small request from its turn.
 func TestSlowBodiesDelayNoSmallReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -176,10 +176,15 @@ type candidate struct {
 
 func candidateOf(pod *v1.Pod) *candidate {
 	claims := claimsOf(pod)
+	maps.DeleteFunc(claims, func(name string, _ bool) bool { return len(name) > maxName }) // no claim has such a name
 	for _, name := range slices.Sorted(maps.Keys(claims))[min(len(claims), maxClaims+1):] {
 		delete(claims, name)
 	}
-	return &candidate{metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, claims}
+	about := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	if len(about.Name) > maxName || len(about.UID) > maxUID {
+		about = metav1.ObjectMeta{Namespace: pod.Namespace} // no claim has such an owner
+	}
+	return &candidate{about, claims}
 }
 
 // candidateFunc returns a candidate, nil if it is gone.
@@ -207,6 +212,9 @@ func podOf(reader Reader, request *admissionv1.AdmissionRequest) (candidateFunc,
 		var binding v1.Binding
 		if err := decode(request.Object.Raw, &binding); err != nil {
 			return nil, err
+		}
+		if len(binding.Name) > maxName {
+			return nil, fmt.Errorf("%w: the name of its pod is too long", errMalformed)
 		}
 		namespace, name := request.Namespace, binding.Name
 		return func(ctx context.Context) (*candidate, error) {

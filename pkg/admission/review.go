@@ -28,9 +28,11 @@ const (
 	// smallBody is the size up to which a request is small, as nearly all are. It then takes no more than 3 MiB of
 	// memory, and a larger one up to 120 MiB.
 	smallBody = 32 << 10
-	// smallReviews bounds the small requests of one webhook that are read at once, largeReviews the large ones of all
+	// smallReviews bounds the small requests of one webhook that are decoded at once, largeReviews the large ones of all
 	// webhooks, and readingReviews the answers that read the API server.
 	smallReviews, largeReviews, readingReviews = 8, 2, 16
+	// maxUID and maxName bound what an answer keeps of its request, and maxError its error, in bytes.
+	maxUID, maxName, maxError = 128, 253, 1 << 10
 	// maxClaims is the number of claims of a pod that are read for one answer. No node mounts as many volumes.
 	maxClaims = 500
 	// waitTimeout bounds the wait of a request for its turn, and bodyTimeout the time that its body then takes.
@@ -88,17 +90,22 @@ func review(by reviewFunc, large turns) http.Handler {
 		}
 		answer, err := answerTo(w, r, by, small, large)
 		_, tooLong := errors.AsType[*http.MaxBytesError](err)
+		var words string
+		if err != nil {
+			words = text.Truncate(err.Error(), maxError) // it may quote the request
+		}
 		switch {
 		case errors.Is(err, errBusy):
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, err.Error(), http.StatusTooManyRequests)
+			http.Error(w, words, http.StatusTooManyRequests)
 		case tooLong, errors.Is(err, errTooMany):
-			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+			http.Error(w, words, http.StatusRequestEntityTooLarge)
 		case errors.Is(err, errMalformed):
-			http.Error(w, err.Error(), http.StatusBadRequest)
+			http.Error(w, words, http.StatusBadRequest)
 		case err != nil:
-			klog.FromContext(r.Context()).Error(err, "Admitting a write that could not be reviewed", "path", r.URL.Path)
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			klog.FromContext(r.Context()).Error(errors.New(words), "Admitting a write that could not be reviewed", "path",
+				r.URL.Path)
+			http.Error(w, words, http.StatusInternalServerError)
 		default:
 			w.Header().Set("Content-Type", "application/json")
 			// A write error means that the API server has gone.
@@ -181,6 +188,9 @@ func understand(w http.ResponseWriter, r *http.Request, by reviewFunc, small, la
 	if asked.APIVersion != "admission.k8s.io/v1" || asked.Kind != "AdmissionReview" || asked.Request == nil ||
 		asked.Request.UID == "" {
 		return about, nil, fmt.Errorf("%w: it is not a request of admission.k8s.io/v1", errMalformed)
+	}
+	if q := asked.Request; max(len(q.Name), len(q.Namespace)) > maxName || len(q.UID) > maxUID {
+		return about, nil, fmt.Errorf("%w: its name or UID is too long", errMalformed)
 	}
 	about = admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta,
 		Response: &admissionv1.AdmissionResponse{UID: asked.Request.UID}}
