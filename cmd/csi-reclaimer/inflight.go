@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
@@ -43,7 +44,7 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease leader
 	if o.dryRun {
 		return nil, nil
 	}
-	own := rest.CopyConfig(config)
+	own := kube.ConfigOf(config)
 	own.QPS = -1 // the log must not wait for the requests of a busy program
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "in-flight-log"))
 	if err != nil {

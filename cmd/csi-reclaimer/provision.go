@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
@@ -189,7 +190,7 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, inU
 	if err != nil {
 		return err
 	}
-	core, err := corev1.NewForConfig(config)
+	core, err := corev1.NewForConfig(kube.ConfigOf(config))
 	if err != nil {
 		return fmt.Errorf("create a client for the API server: %w", err)
 	}

@@ -53,7 +53,7 @@ func Live(config *rest.Config, role volume.Role) (Cluster, error) {
 	if err != nil {
 		return Cluster{}, err
 	}
-	policy, err := policyv1.NewForConfig(config)
+	policy, err := policyv1.NewForConfig(kube.ConfigOf(config))
 	if err != nil {
 		return Cluster{}, fmt.Errorf("create a client for policy/v1: %w", err)
 	}

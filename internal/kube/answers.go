@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -16,15 +17,15 @@ const maxAnswer = 16 << 20
 // ErrTooLarge means that an answer of the API server is longer than maxAnswer. Its rest was not read.
 var ErrTooLarge = fmt.Errorf("the answer of the API server has more than %d MiB", maxAnswer>>20)
 
-// bounded returns a RoundTripper whose answers fail with ErrTooLarge beyond maxAnswer, except watches, which are read
-// object by object.
+// bounded returns a RoundTripper whose answers fail with ErrTooLarge beyond maxAnswer. Watches are not bounded, because
+// they are read object by object, and neither are the answers of other programs that the API server passes on.
 func bounded(next http.RoundTripper) http.RoundTripper { return boundedTransport{next} }
 
 type boundedTransport struct{ http.RoundTripper }
 
 func (t boundedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.RoundTripper.RoundTrip(request)
-	if err == nil && request.URL.Query().Get("watch") != "true" {
+	if err == nil && request.URL.Query().Get("watch") != "true" && !strings.Contains(request.URL.Path, "/proxy/") {
 		response.Body = &boundedBody{ReadCloser: response.Body, left: maxAnswer}
 	}
 	return response, err
@@ -46,30 +47,41 @@ func (b *boundedBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// pageSize is the number of objects that the next page of a list has. It becomes smaller while pages are too large, and
-// then grows again. The zero value is ready for use, by one goroutine at a time.
-type pageSize int64
+// growAfter is the number of pages after which a page has twice as many objects. Each page that is too large costs an
+// answer of maxAnswer.
+const growAfter = 8
+
+// pageSize is the number of objects that the next page of a list has. It is halved while pages are too large, and grows
+// again after growAfter pages. The zero value is ready for use, by one goroutine at a time.
+type pageSize struct {
+	limit int64
+	// fit counts the pages of this size.
+	fit int
+}
 
 // read requests one page with the limit of the options, or a smaller one if the answer would be too large. The API
 // server ignores limits with the resourceVersion "0", so then the latest state is read instead.
 func (s *pageSize) read(options metav1.ListOptions, page func(metav1.ListOptions) error) error {
 	most := options.Limit
-	if *s == 0 || int64(*s) > most {
-		*s = pageSize(most)
+	if s.fit == growAfter {
+		s.limit, s.fit = 2*s.limit, 0
+	}
+	if s.limit == 0 || s.limit > most {
+		s.limit = most
 	}
 	for {
-		options.Limit = int64(*s)
+		options.Limit = s.limit
 		err := page(options)
 		switch {
 		case !errors.Is(err, ErrTooLarge):
-			*s = min(2**s, pageSize(most))
+			s.fit++
 			return err
 		case options.ResourceVersion == fromCache:
 			options.ResourceVersion = ""
-		case options.Limit <= 1:
+		case s.limit <= 1:
 			return err
 		default:
-			*s /= 2
+			s.limit, s.fit = s.limit/2, 0
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,20 +78,13 @@ type policyCluster interface {
 // make.
 const fromCache = "0"
 
-// listTimeout bounds the list of all Leases of nodes, which has one page.
-const listTimeout = time.Minute
-
 func (a apiServer) listLeases(ctx context.Context) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	list, err := a.clients.Coordination.Leases(v1.NamespaceNodeLease).List(ctx,
-		metav1.ListOptions{ResourceVersion: fromCache})
+	versions := map[string]string{}
+	err := kube.Each(ctx, "Leases of nodes", metav1.ListOptions{ResourceVersion: fromCache},
+		a.clients.Coordination.Leases(v1.NamespaceNodeLease).List,
+		func(o *coordinationv1.Lease) { versions[o.Name] = o.ResourceVersion })
 	if err != nil {
-		return nil, fmt.Errorf("list Leases of nodes: %w", err)
-	}
-	versions := make(map[string]string, len(list.Items))
-	for i := range list.Items {
-		versions[list.Items[i].Name] = list.Items[i].ResourceVersion
+		return nil, err
 	}
 	return versions, nil
 }

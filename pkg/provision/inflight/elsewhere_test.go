@@ -92,7 +92,7 @@ func (l *lister) Leases(namespace string) coordinationv1client.LeaseInterface {
 }
 
 func (l *lister) List(_ context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
-	if l.namespace != metav1.NamespaceAll || options.LabelSelector != LabelLog+"=true" {
+	if l.namespace != metav1.NamespaceAll || options.LabelSelector != LabelLog+"=true" || options.Limit != listPage {
 		l.t.Errorf("lists %d of namespace %q by the label %q", options.Limit, l.namespace, options.LabelSelector)
 	}
 	named, err := fields.ParseSelector(options.FieldSelector)

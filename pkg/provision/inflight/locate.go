@@ -84,6 +84,8 @@ func OnNodes(leases []coordinationv1.Lease) map[string]bool {
 }
 
 const (
+	// listPage is the page size of lists of Leases, each of which may have 1.5 MiB.
+	listPage = 16
 	// maxMeta is the size of the metadata that List keeps of a Lease without its content, in bytes.
 	maxMeta = 1 << 10
 	// maxListed bounds the annotations that List keeps, in bytes. A full log of one driver has 4 MiB.
@@ -95,7 +97,7 @@ const (
 // alone. Anyone who may create a Lease may give it the label and write the rest, so more than maxListed is an error.
 func List(ctx context.Context, leases coordinationv1client.LeasesGetter, options metav1.ListOptions,
 	asked func(driver string) bool) ([]coordinationv1.Lease, error) {
-	options.LabelSelector = LabelLog + "=true"
+	options.LabelSelector, options.Limit = LabelLog+"=true", listPage
 	var all []coordinationv1.Lease
 	total, of := 0, map[string]int{}
 	err := kube.Each(ctx, "the Leases of in-flight logs", options, leases.Leases(metav1.NamespaceAll).List,

@@ -109,7 +109,7 @@ func (s *Plugin) names(ctx context.Context, of Kind) []string {
 	if err != nil {
 		return nil
 	}
-	options := metav1.ListOptions{Limit: maxCompleted, ResourceVersion: "0"}
+	options := metav1.ListOptions{Limit: maxCompleted}
 	switch of {
 	case KindPV:
 		return namesIn(c.Core.PersistentVolumes().List(ctx, options))
