@@ -489,12 +489,8 @@ func (c *cluster) boundVolume(claim *objects.Claim) *v1.PersistentVolume {
 	return c.PVs().Get(fixture.PVName(claim))
 }
 
-// testUninstall has the chart remove volume-guard, by a Job that runs its image.
+// testUninstall has the chart remove volume-guard, by a Job that runs its image and whose log stays for a day.
 func (c *cluster) testUninstall() {
 	c.run("helm", "uninstall", "volume-guard", "--namespace", guardHome)
-	c.Eventually("no pod of volume-guard is left", func() bool {
-		pods, err := c.Client.CoreV1().Pods(guardHome).List(c.Ctx, metav1.ListOptions{})
-		c.Must(err)
-		return len(pods.Items) == 0
-	})
+	c.waitPods(guardHome, "app!=volume-guard-release", 0)
 }
