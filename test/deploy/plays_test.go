@@ -183,6 +183,7 @@ func (p plays) addVolumes() {
 		{"reclaim release --driver=disk.csi.example.com --dry-run", "", "", "", nil},
 		{"reclaim release --driver=disk.csi.example.com", "", "--yes", "", nil},
 	})
+	p["kubectl get pv"] = play{want: docsPV}
 	p["kubectl get pv VOLUME"] = play{with: []string{"VOLUME", docsPV}, want: docsPV}
 }
 
