@@ -113,8 +113,8 @@ func TestReviewsInProgressAreBounded(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				takes := time.Hour
-				h := Handler(func() Drivers { time.Sleep(takes); return known }, cluster{})
+				decoded := make(chan struct{})
+				h := Handler(func() Drivers { <-decoded; return known }, cluster{})
 				expect := func(name string, want int, path, body string) {
 					code, answer := post(h, http.MethodPost, path, "application/json", strings.NewReader(body))
 					if code != want {
@@ -135,8 +135,9 @@ func TestReviewsInProgressAreBounded(t *testing.T) {
 				}
 				expect("another webhook", c.elsewhere, pathPodHold, c.sent.pod)
 				all.Go(func() { expect("one of the other size", http.StatusOK, pathPVs, c.other.pv) })
+				synctest.Wait()
+				close(decoded)
 				all.Wait()
-				takes = 0
 				expect("after the end of the others", http.StatusOK, pathPVs, c.sent.pv)
 			})
 		})

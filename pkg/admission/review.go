@@ -31,7 +31,7 @@ const (
 	// smallReviews bounds the small requests of one webhook that are decoded at once, largeReviews the large ones of all
 	// webhooks, and readingReviews the answers that read the API server.
 	smallReviews, largeReviews, readingReviews = 8, 2, 16
-	// maxUID and maxName bound what an answer keeps of its request, and maxError its error, in bytes.
+	// maxUID and maxName bound the parts of a request that its answer keeps, and maxError bounds its error, in bytes.
 	maxUID, maxName, maxError = 128, 253, 1 << 10
 	// maxClaims is the number of claims of a pod that are read for one answer. No node mounts as many volumes.
 	maxClaims = 500

@@ -77,7 +77,8 @@ type Follower interface {
 // request is repeated until the driver names the volume or refuses it.
 //
 // A Driver may have a method Version() string, which returns its vendor_version (GetPluginInfo). Then no refusal of
-// another version settles a call whose outcome is in doubt.
+// another version settles a call whose outcome is in doubt. It may have a method Known() error, which returns an error
+// while it would send no call, such as after the loss of a connection. CreateVolume is then not called.
 //
 // It may have the methods ReportsCapacity() bool and GetCapacity of csidriver.Driver. If each node provisions for
 // itself, a node without room then does not select itself for a claim that binds immediately.

@@ -39,7 +39,7 @@ func (f Facts) recordWait(d Decision, now time.Time) Decision {
 	return out
 }
 
-// bare reports whether the Node has lost the taint out-of-service of which the condition Released tells.
+// bare reports whether the Node does not have the taint out-of-service, although the condition Released is True.
 func (f Facts) bare(now time.Time) bool {
 	return f.Fence.is(v1alpha1.ConditionReleased) && f.NodeRead.FreshAfter(f.FenceRead, now) && !f.Node.OwnTaint
 }
@@ -57,7 +57,7 @@ func (f Facts) unrecorded(wait Reason) (condition string, why Reason) {
 		recorded = Reason(c.Reason)
 	}
 	short := wait == ReasonAwaitsVolumeList ||
-		wait == ReasonNodeRuns && condition == v1alpha1.ConditionFenced // a node that runs on contradicts its proof
+		wait == ReasonNodeRuns && condition == v1alpha1.ConditionFenced // its renewals soon end the proof
 	why = wait
 	switch person := slices.Contains(forPerson, wait); {
 	case short, !person && !slices.Contains(forPerson, recorded):

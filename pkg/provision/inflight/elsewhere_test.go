@@ -162,7 +162,7 @@ func TestListKeepsNoForeignContent(t *testing.T) {
 	}
 }
 
-// TestListHasBound: whoever may create Leases can name the driver in them.
+// TestListHasBound: a tenant that may create Leases can name any driver in them.
 func TestListHasBound(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	var all []coordinationv1.Lease
