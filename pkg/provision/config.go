@@ -27,7 +27,7 @@ type Config struct {
 	Lease Lease
 	// Quiet is the time within which an unanswered call can still arrive. It must cover the lease's duration, and the
 	// longer of CallTimeout and the API server's request timeout (1 minute by default). An entry is not settled before
-	// the quiet period of its unanswered call is over. Default 2 minutes.
+	// the quiet period of its unanswered call is over. Default 1 minute more than CallTimeout, at least 2 minutes.
 	Quiet time.Duration
 	// CallTimeout bounds the context of each CreateVolume and DeleteVolume. Without a bound, a call that hangs would keep
 	// its worker and its claim for ever. A Driver with timeouts of its own needs a longer one here. Default 1 minute.
@@ -92,8 +92,8 @@ type ClaimFollower interface {
 
 func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, 100)
-	c.Quiet = cmp.Or(c.Quiet, 2*time.Minute)
 	c.CallTimeout = settings.CallTimeout(c.CallTimeout)
+	c.Quiet = cmp.Or(c.Quiet, max(2*time.Minute, c.CallTimeout+time.Minute))
 	c.CloneWorkers = cmp.Or(c.CloneWorkers, 1)
 	c.RetryStart, c.RetryMax = settings.Retries(c.RetryStart, c.RetryMax)
 	if c.Changed == nil {

@@ -445,4 +445,14 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
+func TestQuietPeriodCoversTheTimeoutOfACall(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		0: 2 * time.Minute, 10 * time.Second: 2 * time.Minute, 10 * time.Minute: 11 * time.Minute,
+	} {
+		if got := (Config{CallTimeout: timeout}).withDefaults().Quiet; got != want {
+			t.Errorf("timeout %v: quiet period %v, want %v", timeout, got, want)
+		}
+	}
+}
+
 var errLost = errors.New("the answer was lost")
