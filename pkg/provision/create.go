@@ -217,7 +217,7 @@ func (w *run) createVolume(ctx context.Context) error {
 	if reply.Class == errclass.Done || reply.Class == errclass.Exhausted {
 		w.reportChanged(ctx, made)
 	}
-	w.reschedule = w.reschedule || f.Reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
+	w.reschedule = w.reschedule || w.reschedules(asked, reply.Class, w.left(ctx, asked, reply.Class))
 	if reply.Unfit {
 		// The next step deletes the volume, but the claim's owner is told the cause now.
 		w.recorder.Report(ctx, w.eventOn(), provision.ReasonFailed, err.Error())
@@ -260,11 +260,15 @@ func (p *Controller) driverKnown() error {
 	return nil
 }
 
+func (w *run) reschedules(asked provision.Request, class errclass.Class, nodeGone bool) bool {
+	return w.facts.Reschedules(asked, class, nodeGone, w.cfg.Clock.Since(w.track.entry.Begun), w.cfg.Quiet)
+}
+
 // left reports whether the node of a request, or the driver on it, is gone. The node is read only if that decides. A
 // node that cannot be read counts as existing.
 func (w *run) left(ctx context.Context, asked provision.Request, class errclass.Class) bool {
 	locator, ok := w.requests.(Locator)
-	if !ok || !w.facts.Reschedules(asked, class, true) || w.facts.Reschedules(asked, class, false) {
+	if !ok || !w.reschedules(asked, class, true) || w.reschedules(asked, class, false) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)

@@ -196,6 +196,22 @@ func TestSelectedNodeIsGone(t *testing.T) {
 	}
 }
 
+// TestNodeIsKeptWhileTheDriverMayAnswer: a driver whose volume names are unique only within a zone would make a second
+// volume for another node.
+func TestNodeIsKeptWhileTheDriverMayAnswer(t *testing.T) {
+	w := newWorld(t)
+	w.orders.lost = func(node string) bool { return node == "n1" }
+	w.failing(true, class(errclass.Uncertain))
+	w.start(Config{Quiet: time.Hour})
+	w.lateClaim()
+	w.calls(4)
+	if node := w.selectedNode(); node != "n1" {
+		t.Errorf("node %q is selected while the driver may answer with the volume of node n1", node)
+	}
+	w.failing(false, nil)
+	w.wait("the PV is stored", func() bool { return w.pv() != nil })
+}
+
 // TestSecretIsGoneWithTheClaim: the request is repeated without the Secret, and no refusal of it settles the entry.
 // While the claim exists, the driver is not called.
 func TestSecretIsGoneWithTheClaim(t *testing.T) {

@@ -123,11 +123,18 @@ func (f Facts) Adds(a Action) bool {
 	return f.Log == LogOpen && (a == BuildRequest || a == Prepare || a == OpenEntry)
 }
 
+// movesAfter is the number of quiet periods for which a request in doubt is repeated before another node is selected. A
+// driver whose volume names are unique only within a zone would make a second volume for a node in another zone. Given
+// the time, it answers with the first one.
+const movesAfter = 5
+
 // Reschedules reports whether another node is to be selected for the claim after CreateVolume did not name a volume:
-// the driver has no room on this node, or the node is gone, so that no pod returns to it.
-func (f Facts) Reschedules(asked Request, class errclass.Class, nodeGone bool) bool {
+// the driver has no room on this node, or the node is gone, so that no pod returns to it. f are the facts after the
+// answer, and age is the age of the entry.
+func (f Facts) Reschedules(asked Request, class errclass.Class, nodeGone bool, age, quiet time.Duration) bool {
+	settled := f.Record.Requests[f.Record.By].Settled
 	return f.Claim.needsVolume() && asked.MayReschedule && asked.Node != "" && f.Claim.SelectedNode == asked.Node &&
-		(class == errclass.Exhausted || class != errclass.Done && nodeGone)
+		class != errclass.Done && (class == errclass.Exhausted || nodeGone) && (settled || age >= movesAfter*quiet)
 }
 
 // store handles a volume that the driver named. A PersistentVolume that names it settles the entry once no late call

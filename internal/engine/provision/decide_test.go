@@ -203,6 +203,7 @@ func TestReschedules(t *testing.T) {
 		"no room":                        {on(), asked, errclass.Exhausted, false, true},
 		"in doubt":                       {on(), asked, errclass.Uncertain, false, false},
 		"in doubt, and the node is gone": {on(), asked, errclass.Uncertain, true, true},
+		"at work, and the node is gone":  {on(), asked, errclass.InProgress, true, true},
 		"refused, and the node is gone":  {on(), asked, errclass.Refused, true, true},
 		"made, and the node is gone":     {on(), asked, errclass.Done, true, false},
 		"another node is selected already": {on(func(f *Facts) { f.Claim.SelectedNode = "b" }), asked, errclass.Exhausted,
@@ -212,8 +213,16 @@ func TestReschedules(t *testing.T) {
 			errclass.Exhausted, true, false},
 		"the claim is gone": {on(gone), asked, errclass.Exhausted, true, false},
 	} {
-		if got := tc.facts.Reschedules(tc.asked, tc.class, tc.gone); got != tc.want {
+		const quiet = time.Minute
+		if got := tc.facts.Reschedules(tc.asked, tc.class, tc.gone, 5*quiet, quiet); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+		if tc.facts.Reschedules(tc.asked, tc.class, tc.gone, 5*quiet-1, quiet) {
+			t.Errorf("%s: while the driver may answer with the volume of the first call", name)
+		}
+		tc.facts.Record.Requests[0].Settled = true
+		if got := tc.facts.Reschedules(tc.asked, tc.class, tc.gone, 0, quiet); got != tc.want {
+			t.Errorf("%s, and nothing was made: %v, want %v", name, got, tc.want)
 		}
 	}
 }

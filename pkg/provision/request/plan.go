@@ -200,6 +200,9 @@ func (f Facts) requirement() (*csi.TopologyRequirement, error) {
 	case errors.Is(err, topology.ErrClass):
 		return nil, refuse(ReasonTopologyUnknown, "claim %q: %w; the claim needs a StorageClass whose allowedTopologies "+
 			"name keys of the driver's CSINode objects", f.claimName(), err)
+	case errors.Is(err, topology.ErrKeys):
+		return nil, refuse(ReasonTopologyUnknown, "claim %q: %w; have its node part report a topology, or set "+
+			"--feature-gates=Topology=false if all nodes reach its volumes", f.claimName(), err)
 	default:
 		return nil, refuse(ReasonTopologyUnknown,
 			"claim %q: %w; check that the driver's node pods run, and check its CSINode objects", f.claimName(), err)

@@ -51,6 +51,9 @@ func TestRequirement(t *testing.T) {
 		}), "", ReasonTopologyUnknown},
 		"the driver is not on the node": {facts(zones, late, selected("n-b"), noDriver), "",
 			ReasonNodeUnfit},
+		"the driver reports no topology": {facts(zones, late, selected("n-b"), noDriver, func(f *Facts) {
+			f.Nodes, f.Selected.Registered = nil, true
+		}), "", ReasonTopologyUnknown},
 		"the node's labels are on their way": {facts(zones, late, selected("n-b"),
 			func(f *Facts) { f.Selected.Labels = nil }), "", ReasonTopologyUnknown},
 		"a node selected under immediate binding is good": {facts(zones, selected("n-b")), "b a", ""},

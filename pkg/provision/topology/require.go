@@ -27,6 +27,8 @@ var (
 	// ErrClass means that each of the allowedTopologies names a key that the driver does not register on the selected
 	// node. The scheduler compares them with all labels of a node, so it would select such nodes again and again.
 	ErrClass = errors.New("the StorageClass allows no topology that the driver registers")
+	// ErrKeys means that the driver has registered without any key, as far as nodes are known, so no other node is better.
+	ErrKeys = errors.New("the driver has registered without topology keys")
 )
 
 // Facts are the inputs of a requirement.
@@ -68,10 +70,10 @@ func (f Facts) NeedsNodes() bool {
 //	yes            yes     any      the node's term      the same
 //
 // The selected node's term has all keys that the driver registered there, even if the class names fewer: the pod runs
-// on this node and nowhere else. It is then also a requisite term (CSI spec, "TopologyRequirement"). It lies within one
-// of the class' terms, so that no more topology is allowed than the class allows.
+// on this node and nowhere else. It takes the place of the class' terms that it lies within, so that no more topology is
+// allowed than the class allows, and a driver that takes several preferred terms gets different places.
 //
-// An error wraps ErrNowhere, ErrNode, ErrLabels or ErrClass. If allowedTopologies of a class select no topology at all,
+// An error wraps ErrNowhere, ErrNode, ErrLabels, ErrClass or ErrKeys. If allowedTopologies of a class select no topology at all,
 // Require ignores them like external-provisioner.
 func Require(f Facts) (*csi.TopologyRequirement, error) {
 	if f.Selected == nil {
@@ -82,24 +84,23 @@ func Require(f Facts) (*csi.TopologyRequirement, error) {
 		return nil, err
 	}
 	limits := allowed(f.Allowed)
-	within := slices.IndexFunc(limits, func(t term) bool { return t.holds(here) })
+	holds := func(t term) bool { return t.holds(here) }
 	switch {
 	case len(limits) > 0 && !slices.ContainsFunc(limits, here.has):
 		return nil, fmt.Errorf("%w: it allows %v, and on node %q the driver registers %v", ErrClass, limits,
 			f.Selected.Name, f.Selected.Keys)
-	case len(limits) > 0 && within < 0:
+	case len(limits) > 0 && !slices.ContainsFunc(limits, holds):
 		return nil, fmt.Errorf("%w: node %q is at %v, which the StorageClass does not allow", ErrNode, f.Selected.Name, here)
 	case f.Strict:
 		return requirement([]term{here}, 0), nil
 	case len(limits) > 0:
-		return preferring(here, limits, within), nil
+		return preferring(append(slices.DeleteFunc(limits, holds), here), here), nil
 	case len(f.Allowed) > 0:
 		return nil, nil
 	}
 	// A volume may span segments, so the driver gets all of them. The selected node's term is included even if the list of
 	// nodes is stale.
-	everywhere := sorted(append(places(f.Nodes, f.Selected.Keys), here))
-	return requirement(everywhere, slices.IndexFunc(everywhere, func(t term) bool { return slices.Equal(t, here) })), nil
+	return preferring(append(places(f.Nodes, f.Selected.Keys), here), here), nil
 }
 
 func (f Facts) immediate() (*csi.TopologyRequirement, error) {
@@ -111,6 +112,9 @@ func (f Facts) immediate() (*csi.TopologyRequirement, error) {
 	default:
 		sets := keySets(f.Nodes)
 		if terms = placesBy(f.Nodes, sets); len(terms) == 0 {
+			if !f.anyKeys() && slices.ContainsFunc(f.Nodes, func(n Node) bool { return n.Registered }) {
+				return nil, ErrKeys
+			}
 			return nil, fmt.Errorf("%w: of %d nodes none has registered it with all of its labels %v", ErrNowhere,
 				len(f.Nodes), sets)
 		}
@@ -121,6 +125,9 @@ func (f Facts) immediate() (*csi.TopologyRequirement, error) {
 // here returns the term of the selected node.
 func (f Facts) here() (term, error) {
 	if len(f.Selected.Keys) == 0 {
+		if f.Selected.Registered && !f.anyKeys() {
+			return nil, fmt.Errorf("%w: on node %q", ErrKeys, f.Selected.Name)
+		}
 		// Upstream waits here, and a node that never gets the driver then keeps the pod forever (external-provisioner#544,
 		// hetznercloud/csi-driver#399).
 		return nil, fmt.Errorf("%w: the driver has not registered on node %q", ErrNode, f.Selected.Name)
@@ -132,13 +139,15 @@ func (f Facts) here() (term, error) {
 	return here, nil
 }
 
-// preferring returns the requirement for a node that is within one of the limits.
-func preferring(here term, limits []term, within int) *csi.TopologyRequirement {
-	if slices.Equal(limits[within], here) {
-		return requirement(limits, within)
-	}
-	return &csi.TopologyRequirement{Requisite: toCSI(sorted(append(slices.Clone(limits), here))),
-		Preferred: toCSI(append([]term{here}, from(limits, within)...))}
+// anyKeys reports whether the driver has registered with keys on any of the nodes.
+func (f Facts) anyKeys() bool {
+	return slices.ContainsFunc(f.Nodes, func(n Node) bool { return len(n.Keys) > 0 })
+}
+
+// preferring returns the requirement for one of the terms, which include the preferred one.
+func preferring(terms []term, first term) *csi.TopologyRequirement {
+	terms = sorted(terms)
+	return requirement(terms, slices.IndexFunc(terms, func(t term) bool { return slices.Equal(t, first) }))
 }
 
 func requirement(requisite []term, first int) *csi.TopologyRequirement {

@@ -29,6 +29,9 @@ func node(name, at string) Node {
 // without returns a node that has the labels but not the driver.
 func without(n Node) Node { n.Keys = nil; return n }
 
+// keyless returns a node that has the driver, which reports no topology.
+func keyless(n Node) Node { n.Keys, n.Registered = nil, true; return n }
+
 // unlabelled returns a node that has the driver but not its labels yet.
 func unlabelled(n Node) Node { n.Labels = nil; return n }
 
@@ -126,10 +129,13 @@ func TestRequire(t *testing.T) {
 		"late: the allowed topologies, the node's first": {Facts{Selected: at(node("n2", "zone=b")),
 			Allowed: selectors("zone in c b a")}, "zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
 		"late: a class may name less than the driver registers": {Facts{Selected: at(node("n2", "zone=b,rack=1")),
-			Allowed: selectors("zone in a b")}, "zone=a; zone=b; rack=1,zone=b", "rack=1,zone=b; zone=b; zone=a", nil},
+			Allowed: selectors("zone in a b")}, "zone=a; rack=1,zone=b", "rack=1,zone=b; zone=a", nil},
 		"late: the pod can run in one of the allowed topologies": {Facts{
 			Selected: at(node("n2", "provided-by=cloud,location=nbg1")), Allowed: selectors("provided-by in cloud")},
-			"provided-by=cloud; location=nbg1,provided-by=cloud", "location=nbg1,provided-by=cloud; provided-by=cloud", nil},
+			"location=nbg1,provided-by=cloud", "location=nbg1,provided-by=cloud", nil},
+		"late: several preferred places are different ones": {Facts{Selected: at(node("n2", "zone=b,disk=fast")),
+			Allowed: selectors("zone in a b c", "zone in b")}, "zone=a; zone=c; disk=fast,zone=b",
+			"disk=fast,zone=b; zone=a; zone=c", nil},
 		"late: the class names the node's whole place, and part of another": {Facts{
 			Selected: at(node("n2", "zone=b,rack=1")), Allowed: selectors("zone in a", "zone in b,rack in 1")},
 			"zone=a; rack=1,zone=b", "rack=1,zone=b; zone=a", nil},
@@ -141,6 +147,12 @@ func TestRequire(t *testing.T) {
 			Allowed: selectors("zone in a")}, "", "", ErrNode},
 		"late: the driver is not on that node": {Facts{Nodes: nodes,
 			Selected: at(without(node("n2", "zone=b")))}, "", "", ErrNode},
+		"late: the driver reports no topology": {Facts{Nodes: []Node{keyless(node("n2", "")), without(node("n3", ""))},
+			Selected: at(keyless(node("n2", "")))}, "", "", ErrKeys},
+		"late: the driver reports topology on other nodes": {Facts{Nodes: nodes, Selected: at(keyless(node("n2", "")))},
+			"", "", ErrNode},
+		"immediate: the driver reports no topology": {Facts{Nodes: []Node{keyless(node("n1", "")), node("n2", "")}}, "",
+			"", ErrKeys},
 		"late: the node's labels are not there yet": {Facts{Nodes: nodes,
 			Selected: at(unlabelled(node("n2", "zone=b")))}, "", "", ErrLabels},
 		"late: left to the driver is for immediate binding": {Facts{Nodes: nodes[:1], Selected: at(nodes[0]),

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -220,7 +221,8 @@ func (c *transition) learn(i, name int) {
 	known := f.Record
 	m.learn(action, f, done, of, reply.Class)
 	if action == provision.CreateVolume {
-		m.leaves = c.Scheduled && f.Reschedules(asked, reply.Class, c.isGone(done.request.node))
+		// The entry may be of any age, and an old one permits more.
+		m.leaves = c.Scheduled && f.Reschedules(asked, reply.Class, c.isGone(done.request.node), math.MaxInt64, quiet)
 	}
 	m.secondFailed = m.secondFailed && !c.insistent
 	if provision.Log(m.log) == provision.LogOpen && int(m.entry.claim) == of+1 && c.record(m, c.place(i), name) != known {
