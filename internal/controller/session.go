@@ -36,18 +36,30 @@ type Calls[S Asker[Ask], Ask, Reply any] struct {
 	Wrote func(ctx context.Context, s S, ask Ask, reason string)
 }
 
+// errOutdated is the error of a write that was not sent in time. The server may have refused it for a while.
+var errOutdated = fmt.Errorf("the decision is older than %v, and is made again", session.LiveFor)
+
 // errSlow is the error of a session that ended with TooSlow.
 var errSlow = fmt.Errorf("reads take longer than %v: each is outdated when the next one returns",
 	session.LiveFor)
 
-// CarryOut makes the calls that a session asks for until its End. It returns the error behind CallFailed or TooSlow.
+// CarryOut makes the calls that a session asks for until its End. It returns the error behind CallFailed or TooSlow. A
+// write is sent only while its decision is as new as a live read has to be, however long rate limits and retries take.
 func (c Calls[S, Ask, Reply]) CarryOut(ctx context.Context, s S) error {
 	for s.Ended() == session.NotEnded {
 		ask := s.Ask()
 		kind, action, reason := s.Next()
 		klog.FromContext(ctx).V(5).Info("Decided", "action", action, "reason", reason)
-		sent := c.Clock.Now()
-		reply, err := c.Call(ctx, ask)
+		sent, call := c.Clock.Now(), ctx
+		if kind == session.Writes {
+			call = kube.Checked(ctx, func() error {
+				if c.Clock.Since(sent) > session.LiveFor {
+					return errOutdated
+				}
+				return nil
+			})
+		}
+		reply, err := c.Call(call, ask)
 		c.Answer(s, reply, sent, c.Clock.Now())
 		switch {
 		case s.Ended() == session.CallFailed:

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
@@ -87,6 +91,40 @@ func TestCarryOut(t *testing.T) {
 		}
 		if !reflect.DeepEqual(calls, c.calls) {
 			t.Errorf("%s: %q, want %q", name, calls, c.calls)
+		}
+	}
+}
+
+// TestOutdatedWriteIsNotRetried has the API server refuse a write for a time after which its decision is outdated.
+// client-go repeats such a request by itself.
+func TestOutdatedWriteIsNotRetried(t *testing.T) {
+	t.Parallel()
+	for refused, want := range map[time.Duration]int{session.LiveFor: 2, session.LiveFor + 1: 1} {
+		clock, requests := testingclock.NewFakePassiveClock(time.Unix(0, 0)), 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if requests++; requests == 1 {
+				clock.SetTime(clock.Now().Add(refused))
+				w.Header().Set("Retry-After", "0")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}))
+		defer server.Close()
+		clients, err := kube.NewClients(&rest.Config{Host: server.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := newAsker(session.Writes)
+		err = Calls[*asker, int, session.Outcome]{
+			Clock: clock,
+			Call: func(ctx context.Context, _ int) (session.Outcome, error) {
+				err := clients.Core.Pods("ns").Delete(ctx, "pod", metav1.DeleteOptions{})
+				return OutcomeOf(err), err
+			},
+			Answer: func(s *asker, o session.Outcome, _, _ time.Time) { s.take(o) },
+			Wrote:  func(context.Context, *asker, int, string) {},
+		}.CarryOut(t.Context(), a)
+		if requests != want || errors.Is(err, errOutdated) != (want == 1) || (a.End == session.CallFailed) != (want == 1) {
+			t.Errorf("refused for %v: %d requests, ended as %d with %v", refused, requests, a.End, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +18,30 @@ const maxAnswer = 16 << 20
 // ErrTooLarge means that an answer of the API server is longer than maxAnswer. Its rest was not read.
 var ErrTooLarge = fmt.Errorf("the answer of the API server has more than %d MiB", maxAnswer>>20)
 
-// bounded returns a RoundTripper whose answers fail with ErrTooLarge beyond maxAnswer. Watches are not bounded, because
-// they are read object by object, and neither are the answers of other programs that the API server passes on.
+// bounded returns a RoundTripper whose requests are checked as by [Checked], and whose answers fail with ErrTooLarge
+// beyond maxAnswer. Watches are not bounded, because they are read object by object, and neither are the answers of
+// other programs that the API server passes on.
 func bounded(next http.RoundTripper) http.RoundTripper { return boundedTransport{next} }
+
+type checkKey struct{}
+
+// Checked returns a context in which a client of this package sends a request only if check returns nil. It is called
+// last, after every rate limit, and before each of client-go's retries, which may take a minute.
+func Checked(ctx context.Context, check func() error) context.Context {
+	return context.WithValue(ctx, checkKey{}, check)
+}
 
 type boundedTransport struct{ http.RoundTripper }
 
 func (t boundedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if check, checked := request.Context().Value(checkKey{}).(func() error); checked {
+		if err := check(); err != nil {
+			if request.Body != nil {
+				_ = request.Body.Close() // a RoundTripper always closes it
+			}
+			return nil, fmt.Errorf("not sent: %w", err)
+		}
+	}
 	response, err := t.RoundTripper.RoundTrip(request)
 	if err == nil && request.URL.Query().Get("watch") != "true" && !strings.Contains(request.URL.Path, "/proxy/") {
 		response.Body = &boundedBody{ReadCloser: response.Body, left: maxAnswer}
