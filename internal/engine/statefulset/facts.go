@@ -89,6 +89,8 @@ type Sight struct {
 	// CondemnedSince is the start of the grace period: since then, the claim has been condemned, without a pod, and kept
 	// by no other reason.
 	CondemnedSince time.Time
+	// Generation is the latest generation of the set in this time.
+	Generation int64
 	// LeftSince is the time since which the claim has been left behind by a deleted set.
 	LeftSince time.Time
 	// Added are the mark and the owners that this process wrote last, and Additions the number of such writes in a row.

@@ -40,8 +40,10 @@ const (
 type Set struct {
 	Namespace, Name string
 	UID             types.UID
-	Created         time.Time
-	Terminating     bool
+	// Generation grows with each change of the spec.
+	Generation  int64
+	Created     time.Time
+	Terminating bool
 	// Orphans reports that the set is being deleted without its dependents (kubectl delete --cascade=orphan).
 	Orphans bool
 	Policy  Policy
@@ -68,8 +70,8 @@ type Set struct {
 // SetOf converts a StatefulSet and keeps no reference to it.
 func SetOf(o *appsv1.StatefulSet) Set {
 	s := Set{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID, Created: o.CreationTimestamp.Time, Replicas: 1,
-		Terminating: o.DeletionTimestamp != nil, Orphans: slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents),
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, Generation: o.Generation, Created: o.CreationTimestamp.Time,
+		Replicas: 1, Terminating: o.DeletionTimestamp != nil, Orphans: slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents),
 		Parallel: o.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
 		MinReady: time.Duration(o.Spec.MinReadySeconds) * time.Second,
 	}

@@ -135,14 +135,17 @@ func NewTracker() *Tracker {
 }
 
 // saw records the state of a claim and returns its Sight. A claim that is no longer condemned, or no longer without a
-// pod, or no longer left behind, starts again.
+// pod, or no longer left behind, starts again. So does one whose set had a generation that nothing has shown, in which
+// it may have been scaled up.
 func (t *Tracker) saw(f Facts, now time.Time) Sight {
 	s := t.Claims[f.Claim.UID]
 	switch {
 	case !f.abandoned():
-		s.CondemnedSince = time.Time{}
-	case s.CondemnedSince.IsZero():
-		s.CondemnedSince = now
+		s.CondemnedSince, s.Generation = time.Time{}, 0
+	case s.CondemnedSince.IsZero(), f.Set.Generation > s.Generation+1:
+		s.CondemnedSince, s.Generation = now, f.Set.Generation
+	default:
+		s.Generation = max(s.Generation, f.Set.Generation)
 	}
 	switch {
 	case !f.leftBehind():

@@ -269,6 +269,24 @@ func TestRepeatedAdditionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestUnseenGenerationBeginsGraceAgain: in a generation between two that were seen, the set may have been scaled up.
+func TestUnseenGenerationBeginsGraceAgain(t *testing.T) {
+	tracker, f := abandoned()
+	at := func(generation int64, of time.Time) time.Time {
+		f.Set.Generation = generation
+		return tracker.saw(f, of).CondemnedSince
+	}
+	begun := at(7, ago(time.Minute))
+	for _, seen := range []int64{7, 8, 7, 9} {
+		if since := at(seen, ago(time.Second)); !since.Equal(begun) {
+			t.Errorf("generation %d: since %s, want %s", seen, since, begun)
+		}
+	}
+	if since := at(11, now()); !since.Equal(now()) {
+		t.Errorf("generation 11 after 9: since %s", since)
+	}
+}
+
 func TestTrackerRecordsCondemnedSince(t *testing.T) {
 	for name, sign := range map[string]func(*Facts){
 		"scaled up":          func(f *Facts) { f.Set.Replicas = 2 },
