@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
@@ -196,12 +197,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	}
 	uses := s.cfg.Uses
 	if s.cfg.ReadClaims {
-		// The claims are read after the snapshots, so that they include the user of every finalizer in the list.
-		live, err := readUses(ctx, s.core, s.cfg.Uses)
-		if err != nil {
-			return err
-		}
-		uses = live
+		uses = &liveUses{core: s.core, own: s.cfg.Uses, clock: s.cfg.Clock}
 	}
 	var errs []error
 	for _, o := range found {
@@ -215,12 +211,13 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 
 // sweep checks one snapshot, and removes the finalizer if decideSweep decides so.
 func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
 	name := types.NamespacedName{Namespace: listed.Namespace, Name: listed.Name}
 	facts := sweepFacts{UID: listed.UID, Driver: s.driver}
-	var err error
-	if facts.Snapshot, err = s.snapshots.Read(ctx, name); err != nil {
+	err := bounded(ctx, func(ctx context.Context) (err error) {
+		facts.Snapshot, err = s.snapshots.Read(ctx, name)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if remove, why := decideSweep(facts); !remove {
@@ -229,7 +226,7 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses)
 	}
 	of := volume.SourceRef{Kind: volume.SourceSnapshot, Namespace: listed.Namespace, Name: listed.Name, UID: listed.UID}
 	unused, err := uses.IfUnused(ctx, of, func(ctx context.Context) error {
-		return s.snapshots.RemoveFinalizer(ctx, name, listed.UID)
+		return bounded(ctx, func(ctx context.Context) error { return s.snapshots.RemoveFinalizer(ctx, name, listed.UID) })
 	})
 	facts.InUse = !unused
 	_, why := decideSweep(facts)
@@ -243,6 +240,13 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses)
 		klog.FromContext(ctx).V(4).Info("A sweep leaves the finalizer of a VolumeSnapshot", "snapshot", name, "reason", why)
 	}
 	return nil
+}
+
+// bounded calls do with the time limit of one call.
+func bounded(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return do(ctx)
 }
 
 // Permissions returns the permissions that a Sweeper needs.
@@ -262,29 +266,40 @@ func (s *Sweeper) MissingPermissions(ctx context.Context) ([]permission.Permissi
 	return permission.Missing(ctx, s.access, s.Permissions())
 }
 
-// liveUses has the sources of the claims that had no volume in the list, and the uses that this process knows, nil for
-// none: a volume may be restored for a claim that is gone.
+// liveUses has the sources of the claims that had no volume in the list of a time, and the uses that this process
+// knows, nil for none: a volume may be restored for a claim that is gone.
 type liveUses struct {
-	claims map[volume.SourceRef]bool
+	core   corev1.CoreV1Interface
 	own    Uses
+	clock  clock.PassiveClock
+	at     time.Time
+	claims map[volume.SourceRef]bool
 }
 
-func readUses(ctx context.Context, core corev1.CoreV1Interface, own Uses) (Uses, error) {
-	uses := liveUses{map[volume.SourceRef]bool{}, own}
-	err := kube.Each(ctx, "claims", metav1.ListOptions{}, core.PersistentVolumeClaims(metav1.NamespaceAll).List,
+// readClaims reads the claims, unless the last list is as new as a live read has to be. It follows the read of the
+// snapshot, so that it includes the user of its finalizer.
+func (u *liveUses) readClaims(ctx context.Context) error {
+	if u.claims != nil && u.clock.Since(u.at) <= session.LiveFor {
+		return nil
+	}
+	at, claims := u.clock.Now(), map[volume.SourceRef]bool{}
+	err := kube.Each(ctx, "claims", metav1.ListOptions{}, u.core.PersistentVolumeClaims(metav1.NamespaceAll).List,
 		func(claim *v1.PersistentVolumeClaim) {
 			if claim.Spec.VolumeName == "" {
-				uses.claims[request.SourceOf(claim)] = true
+				claims[request.SourceOf(claim)] = true
 			}
 		})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		u.at, u.claims = at, claims
 	}
-	return uses, nil
+	return err
 }
 
 // IfUnused calls do if no claim without a volume names the source, and this process does not use it.
-func (u liveUses) IfUnused(ctx context.Context, of volume.SourceRef, do func(context.Context) error) (bool, error) {
+func (u *liveUses) IfUnused(ctx context.Context, of volume.SourceRef, do func(context.Context) error) (bool, error) {
+	if err := u.readClaims(ctx); err != nil {
+		return false, err
+	}
 	name := of
 	name.UID = ""
 	switch {

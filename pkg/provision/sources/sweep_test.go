@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
@@ -235,6 +237,24 @@ func TestSweepBesideAnotherProvisioner(t *testing.T) {
 		}
 		if n := len(s.Permissions()); n != 5 {
 			t.Errorf("%d permissions: %+v", n, s.Permissions())
+		}
+	}
+}
+
+// TestLongSweepReadsClaimsAgain: another provisioner begins a restore during the sweep. It finds the finalizer there.
+func TestLongSweepReadsClaimsAgain(t *testing.T) {
+	for passed, removes := range map[time.Duration]int{session.LiveFor: 2, session.LiveFor + 1: 1} {
+		client, now := fake.NewClientset(), testclock.NewFakeClock(time.Unix(1e9, 0))
+		shop := snapshottest.New(snapshottest.Of(driverName, "a"), snapshottest.Of(driverName, "b"))
+		begins := sync.OnceFunc(func() {
+			now.Step(passed)
+			must.OK(t, client.Tracker().Add(snapshottest.ClaimFrom("one", "a", "")))
+			must.OK(t, client.Tracker().Add(snapshottest.ClaimFrom("two", "b", "")))
+		})
+		shop.Before = func(string) { begins() }
+		s := sweeperOf(client, shop, SweeperConfig{Clock: now})
+		if err := s.Sweep(t.Context()); err != nil || len(shop.Calls()) != removes {
+			t.Errorf("after %v: %v, %q", passed, err, shop.Calls())
 		}
 	}
 }
