@@ -98,8 +98,8 @@ func (c *Clock) String() string {
 	return text + ", held by " + c.other + " now"
 }
 
-// Lock wraps the lock of an election so that c observes its renewals. The wrapped lock's Get fails with ErrExpired once
-// another replica has held the Lease during this replica's term, or the Lease went back. This replica must not take it
+// Lock wraps the lock of an election so that c observes its renewals. The wrapped lock's Get, Create and Update fail with
+// ErrExpired once another replica has held the Lease during this replica's term, or the Lease went back. This replica must not take it
 // then, because it does not know the other leader's actions, or the cluster's state: its process ends, and starts anew.
 func (c *Clock) Lock(lock resourcelock.Interface) resourcelock.Interface {
 	return observed{lock, c}
@@ -131,8 +131,11 @@ func (c *Clock) see(now resourcelock.LeaderElectionRecord, self string) (free bo
 		c.seen, c.other = true, now.HolderIdentity
 		close(c.lost)
 	}
-	return !c.seen && !c.wentBack()
+	return c.free()
 }
+
+// free reports whether this replica may take or renew the Lease. The caller holds the mutex.
+func (c *Clock) free() bool { return !c.seen && !c.wentBack() }
 
 // wrote records the state of the Lease after a write, or that it does not exist, for nil.
 func (c *Clock) wrote(now *resourcelock.LeaderElectionRecord) {
@@ -184,6 +187,12 @@ func (o observed) write(record resourcelock.LeaderElectionRecord, send func() er
 		// From here on another replica may lead, even if no answer comes.
 		o.clock.giveUp()
 		return send()
+	}
+	o.clock.mu.Lock()
+	free := o.clock.free()
+	o.clock.mu.Unlock()
+	if !free { // the lock may know the other holder's resourceVersion, so that a renewal would take the Lease
+		return fmt.Errorf("renew the Lease %s, which was %v: %w", o.Describe(), o.clock, ErrExpired)
 	}
 	sent := o.clock.now()
 	if err := send(); err != nil {

@@ -163,6 +163,9 @@ func TestAnotherHolderEndsTerm(t *testing.T) {
 			if _, _, err := a.lock.Get(t.Context()); !errors.Is(err, ErrExpired) {
 				t.Errorf("Get = %v, want %v: the election would take the Lease back", err, ErrExpired)
 			}
+			if err := a.lock.Update(t.Context(), leaderRecord("a")); !errors.Is(err, ErrExpired) {
+				t.Errorf("Update = %v, want %v: it would take the Lease back", err, ErrExpired)
+			}
 			a.left(t, 0)
 			select {
 			case <-a.clock.Lost():

@@ -122,7 +122,7 @@ func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 	must.OK(t, lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "former",
 		LeaseDurationSeconds: 1, RenewTime: metav1.NewTime(time.Unix(0, int64(900*time.Millisecond)))}))
 	wrong := errors.New("wrong")
-	err := e.lead(t.Context(), t.Context(), lock, func(leading context.Context) error {
+	err := e.lead(t.Context(), t.Context(), func(leading context.Context) error {
 		<-leading.Done()
 		if e.cfg.Clock.Left() > 0 {
 			t.Errorf("it ended with %v of the lease left", e.cfg.Clock.Left())
@@ -132,22 +132,22 @@ func TestLeaderEndsAtLeaseExpiry(t *testing.T) {
 	if !errors.Is(err, ErrLost) || errors.Is(err, context.Canceled) {
 		t.Errorf("lead = %v, want %v alone", err, ErrLost)
 	}
-	if err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error { return nil }); !errors.Is(err, ErrLost) {
+	if err = e.lead(t.Context(), t.Context(), func(context.Context) error { return nil }); !errors.Is(err, ErrLost) {
 		t.Errorf("lead = %v, want %v", err, ErrLost)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err = e.lead(ended, t.Context(), lock, func(context.Context) error { return nil }); err != nil {
+	if err = e.lead(ended, t.Context(), func(context.Context) error { return nil }); err != nil {
 		t.Errorf("a program that was told to end: lead = %v", err)
 	}
-	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error {
+	err = e.lead(t.Context(), t.Context(), func(context.Context) error {
 		return fmt.Errorf("reclaim: %w",
 			leadership.ErrExpired)
 	})
 	if !errors.Is(err, ErrLost) || errors.Is(err, leadership.ErrExpired) {
 		t.Errorf("lead = %v, want %v alone", err, ErrLost)
 	}
-	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error { return wrong })
+	err = e.lead(t.Context(), t.Context(), func(context.Context) error { return wrong })
 	if !errors.Is(err, ErrLost) || !errors.Is(err, wrong) {
 		t.Errorf("lead = %v, want %v and %v", err, ErrLost, wrong)
 	}

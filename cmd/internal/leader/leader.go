@@ -125,7 +125,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 				// Work begins only here; see term.
 				term.run(func() error {
 					logger.Info("Became the leader", "lease", klog.KRef(e.cfg.Namespace, e.cfg.Name), "identity", e.cfg.Identity)
-					return e.lead(ctx, held, lock, lead)
+					return e.lead(ctx, held, lead)
 				})
 				giveUp()
 			},
@@ -195,7 +195,7 @@ func (e *Elector) lock(events resourcelock.EventRecorder, term *term) (resourcel
 }
 
 // lead calls lead while the Lease is held, and returns the reason for its end.
-func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, lead func(context.Context) error) error {
+func (e *Elector) lead(ctx, held context.Context, lead func(context.Context) error) error {
 	leading, end := context.WithCancel(held)
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -205,10 +205,12 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 	if ctx.Err() != nil || leading.Err() == nil && e.cfg.Clock.Left() > 0 {
 		return err // ctx was canceled, or the work ended by itself
 	}
-	// The new leader is read only for the message, and without retries.
+	// The new leader is read only for the message, and without retries. The election still uses its own lock.
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
 	defer cancel()
-	_, _, _ = lock.Get(ask)
+	if lock, err := e.lock(nil, nil); err == nil {
+		_, _, _ = lock.Get(ask)
+	}
 	lost := e.lost()
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, leadership.ErrExpired) {
 		return errors.Join(lost, err)
