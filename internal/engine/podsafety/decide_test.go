@@ -314,6 +314,12 @@ func TestDecide(t *testing.T) {
 			Wait, ReasonNodeRecentlyGone, long},
 		"the node is gone": {
 			facts(pod(unseen), live, node(objects.Node{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
+		"the node was back in the meantime, and has no Lease again": {
+			facts(pod(unseen), live, node(objects.Node{}), lease("", time.Hour),
+				storage(Storage{Away: true, Since: ago(long - time.Second)})), Wait, ReasonNodeRecentlyGone, time.Second},
+		"the same, and the pod is without grace": {
+			facts(pod(unseen), pod(noGrace), live, node(objects.Node{}), lease("", time.Hour), noGraceFor(time.Hour),
+				storage(Storage{Away: true, Since: ago(long - time.Second)})), Wait, ReasonNodeRecentlyGone, time.Second},
 		"the node is gone, and behind a fence of volumes": {
 			facts(pod(unseen), live, node(objects.Node{}), lease("7", long), storage(Storage{Fenced: true})), ForceDelete,
 			ReasonNodeGone, 0},

@@ -177,11 +177,10 @@ func (f Facts) unmountIn(now time.Time) time.Duration {
 
 // unmountAfter is unmountIn for processes that were seen to have ended at a time of their own.
 func (f Facts) unmountAfter(began, now time.Time) time.Duration {
-	for _, later := range []time.Time{f.Sight.GraceZeroSince, f.Storage.Since} {
-		if !began.IsZero() && later.After(began) {
-			began = later
-		}
+	if forced := f.Sight.GraceZeroSince; !began.IsZero() && forced.After(began) {
+		began = forced
 	}
+	began = f.sinceNode(began)
 	if f.hindered(now) {
 		began = time.Time{}
 	}
@@ -216,13 +215,22 @@ func (f Facts) leaseIn() time.Duration {
 	if f.Sight.LeaseVersion != f.Lease.ResourceVersion {
 		return f.Rules.leaseDuration()
 	}
-	return rest(f.Sight.LeaseSince, f.Rules.leaseDuration(), f.LeaseRead.Sent)
+	return rest(f.sinceNode(f.Sight.LeaseSince), f.Rules.leaseDuration(), f.LeaseRead.Sent)
 }
 
 // forcedIn returns the remaining time that a kubelet, if not cut off after all, may take to end a pod without grace,
 // not positive when it is over.
 func (f Facts) forcedIn(now time.Time) time.Duration {
-	return rest(f.Sight.GraceZeroSince, f.Rules.leaseDuration(), now)
+	return rest(f.sinceNode(f.Sight.GraceZeroSince), f.Rules.leaseDuration(), now)
+}
+
+// sinceNode returns a time, or that of the last change of the node if it is later: a Node that returned and went again
+// is silent only since then.
+func (f Facts) sinceNode(began time.Time) time.Time {
+	if !began.IsZero() && f.Storage.Since.After(began) {
+		return f.Storage.Since
+	}
+	return began
 }
 
 // rest returns the remainder of a period that began at this time, or all of it if it has not begun.

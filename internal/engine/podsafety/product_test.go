@@ -146,6 +146,7 @@ func nodeGone(f Facts, then func(session.Read) bool) bool {
 	answered := f.Pod.Terminating && f.Pod.Running && f.Pod.ObservedGeneration == 2
 	return !answered && then(f.NodeRead) && !f.Node.Found && then(f.LeaseRead) &&
 		f.Sight.LeaseVersion == f.Lease.ResourceVersion && long(f.Sight.LeaseSince) &&
+		(f.Storage.Since.IsZero() || long(f.Storage.Since)) &&
 		(!f.Pod.GraceZero || long(f.Sight.GraceZeroSince))
 }
 
