@@ -217,5 +217,8 @@ func machineOf(p *v1alpha1.Proof) objects.Machine {
 
 // Back reports whether the node has come back: it was rebooted and has renewed its Lease after the proof. It is false
 // without a proof, and while a fact is unknown. A Ready condition alone is not enough for a fence of volumes, because
-// writes still buffered on the node would reach them.
-func (f Facts) Back() bool { return f.booted() && !f.replaced() && f.renewed() }
+// writes still buffered on the node would reach them. The boot ID alone is enough after a proof of a reboot, which is
+// over then: a node that is away again before it renews its Lease needs another fence.
+func (f Facts) Back() bool {
+	return f.booted() && !f.replaced() && (f.renewed() || f.Fence.Status.Proof.Covers == v1alpha1.CoversReboot)
+}

@@ -147,7 +147,8 @@ func sameMachine(f Facts) bool {
 	return f.Node.Machine == objects.Machine{MachineID: "id", SystemUUID: "uuid"}
 }
 func wasRebooted(f Facts) bool {
-	return f.Node.Found && f.Node.BootID == "boot2" && sameMachine(f) && renewedSince(f)
+	return f.Node.Found && f.Node.BootID == "boot2" && sameMachine(f) &&
+		(renewedSince(f) || f.Fence.Status.Proof != nil && f.Fence.Status.Proof.Covers == v1alpha1.CoversReboot)
 }
 
 // inForce reports whether the fence was proven and read, and its end has not begun.

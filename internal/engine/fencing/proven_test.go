@@ -287,6 +287,20 @@ func TestFenceThatLostItsFinalizer(t *testing.T) {
 	}
 }
 
+// An agent that is tried for a node that has booted since would be canceled, and tried again at once.
+func TestBootEndsProofOfReboot(t *testing.T) {
+	in := all(agents(medik8s, power), proved(medik8s), provenAgo(time.Hour), down(rebooted))
+	for name, also := range map[string]func(*Facts){"a held pod": heldThere("later"), "a person's word": confirm("off")} {
+		d := Decide(facts(in, also), now())
+		if d.Reason != ReasonRebooted && d.Reason != ReasonRemainsOnNode {
+			t.Errorf("%s: %v (%v)", name, d.Action, d.Reason)
+		}
+	}
+	if d := Decide(facts(in, confirm("off"), emptied), now()); d.Action != WriteStatus || d.Reason != ReasonUnfencing {
+		t.Errorf("%v (%v)", d.Action, d.Reason)
+	}
+}
+
 func TestDecideEndOfFence(t *testing.T) {
 	in := proved(power)
 	begun := all(in, ending)
