@@ -87,7 +87,7 @@ tour: ## Show everything: external-provisioner, Kubernetes 1.30, nodes, fences, 
 
 # The suites of tests, one after the other: with nothing beside them, no program waits for a processor.
 QUICK_SUITES := test-unit test-model test-sanity test-apiserver test-e2e test-deploy
-DEEP_SUITES  := $(QUICK_SUITES) test-controlplane test-e2e-oldest test-nodes test-web
+DEEP_SUITES  := $(QUICK_SUITES) model test-controlplane test-e2e-oldest test-nodes test-web
 # make -n runs each line that names $(MAKE): another name keeps it from running the suites.
 SUITE := $(MAKE)
 test: ## Run the quick tests: they wait for no clock, and need Go, git and make
@@ -101,7 +101,7 @@ test-full: export UPGRADES ?= optional
 test-full: export DEEP = 1
 test-full: export RACE = -race
 test-full: export CGO_ENABLED = 1
-test-full: ## Run all tests, with the race detector, which needs a C compiler; an hour or more
+test-full: ## Run all tests, with the race detector, which needs a C compiler, and make model; two hours
 	$(GO) run ./test/suites $(SUITE) $(DEEP_SUITES)
 
 test-race: export CGO_ENABLED = 1

@@ -145,8 +145,8 @@ func (w *interrupting) Write(p []byte) (int, error) {
 	return w.Builder.Write(p)
 }
 
-// TestFullTestRunsEverySuite expects make test-full to run each target of the Makefile that is a suite, and make test
-// to run the suites that need neither root, a browser nor a second Kubernetes.
+// TestFullTestRunsEverySuite expects make test-full to run each target of the Makefile that is a suite and the model, and
+// make test to run the suites that need neither root, a browser nor a second Kubernetes.
 func TestFullTestRunsEverySuite(t *testing.T) {
 	root := process.RootForTest(t)
 	makefile := must.Get(os.ReadFile(filepath.Join(root, "Makefile")))(t)
@@ -166,7 +166,7 @@ func TestFullTestRunsEverySuite(t *testing.T) {
 			t.Errorf("make test-full does not run %s", name)
 		}
 	}
-	for _, needs := range []string{"test-nodes", "test-web", "test-e2e-oldest"} {
+	for _, needs := range []string{"model", "test-nodes", "test-web", "test-e2e-oldest"} {
 		if slices.Contains(quick, needs) || !slices.Contains(deep, needs) {
 			t.Errorf("%s: in make test %v, in make test-full %v", needs, slices.Contains(quick, needs),
 				slices.Contains(deep, needs))
