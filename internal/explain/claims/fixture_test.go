@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
@@ -168,6 +169,13 @@ func mark(claim *v1.PersistentVolumeClaim, set types.UID, ordinal int, when stat
 func (env *environment) guard() {
 	env.facts.Leases.Value = append(env.facts.Leases.Value,
 		*explained.Lease("volume-guard", "volume-guard-a", 0))
+}
+
+// reclaimer lets csi-reclaimer hold the Lease of the driver's provisioner.
+func (env *environment) reclaimer() {
+	lease := explained.Lease("disk-csi-example-com", "pod-1_6f1c", 0)
+	lease.Labels = map[string]string{objects.DriverLabel: driver}
+	env.facts.Leases.Value = append(env.facts.Leases.Value, *lease)
 }
 
 // read returns the facts as they are read.

@@ -13,7 +13,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // PreviewFacts holds the results of all reads about one StatefulSet and its claims.
@@ -203,9 +202,8 @@ type previewer struct {
 	*index
 	change  Change
 	reasons []Reason
-	// guarded, defaultGrace and held: a row depends on volume-guard, on the default of --scale-down-grace, or on the hold
-	// of a PV.
-	guarded, defaultGrace, held bool
+	// guarded and defaultGrace: a row depends on volume-guard, or on the default of --scale-down-grace.
+	guarded, defaultGrace bool
 }
 
 func (w *previewer) row(c Claim) Row {
@@ -245,8 +243,6 @@ func (w *previewer) volume(c Claim, fate string, pending bool) volumes.VolumeOut
 	case pending:
 		return volumes.VolumeOutcome{Fate: volumes.VolumeWaits, Text: "It stays with its claim, until volume-guard runs."}
 	case fate == statefulset.Deleted.String():
-		pv, _ := w.facts.FindPV(c.Volume)
-		w.held = w.held || pv.Held
 		return w.facts.AfterClaim(c.Volume, c.UID)
 	case fate == statefulset.Kept.String():
 		return volumes.VolumeOutcome{Fate: volumes.VolumeKept, Text: "It stays with its claim."}
@@ -298,10 +294,6 @@ func (w *previewer) assumed() (all []string) {
 	if w.defaultGrace {
 		all = append(all, "volume-guard runs with the default of --scale-down-grace. The annotation "+
 			statefulset.GraceAnnotation+" on the set overrides it.")
-	}
-	if w.held {
-		all = append(all, "csi-reclaimer runs beside the driver, and honors the annotation "+volume.HoldAnnotation+
-			" on the PV. An external-provisioner alone does not know it.")
 	}
 	return all
 }

@@ -70,9 +70,14 @@ func TestPreview(t *testing.T) {
 			env.pvs[2].Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 		}, ScaleTo(1), []string{first, second, "data-db-2 deleted (ScaledDown) kept with pod db-2"},
 			[]string{"2 claims deleted; 1 volume deleted (10Gi), 2 kept"}},
-		"a hold on the PV of one": {func(env *environment) { env.pvs[2].Annotations[volume.HoldAnnotation] = "audit" },
-			ScaleTo(1), []string{first, second, "data-db-2 deleted (ScaledDown) kept with pod db-2"},
-			[]string{"csi-reclaimer runs beside the driver"}},
+		"a hold on the PV of one": {func(env *environment) {
+			env.pvs[2].Annotations[volume.HoldAnnotation] = "audit"
+			env.reclaimer()
+		}, ScaleTo(1), []string{first, second, "data-db-2 deleted (ScaledDown) kept with pod db-2"}, nil},
+		"a hold on the PV of one, and no csi-reclaimer is seen": {func(env *environment) {
+			env.pvs[2].Annotations[volume.HoldAnnotation] = "audit"
+		}, ScaleTo(1), []string{first, second, "data-db-2 deleted (ScaledDown) unknown with pod db-2"},
+			[]string{"an external-provisioner ignores it", "1 volume deleted (10Gi), 1 kept, 1 unknown"}},
 		"a hold on a claim, which Kubernetes does not know": {func(env *environment) {
 			env.claims[2].Annotations[volume.HoldAnnotation] = "audit"
 		}, ScaleTo(1), []string{first, second, third}, nil},

@@ -58,7 +58,7 @@ type RetainedClaim struct {
 	// Likely: no proof shows that a StatefulSet created the claim. Evidence describes the signs or the proof.
 	Likely   bool   `json:"likely"`
 	Evidence string `json:"evidence"`
-	// Held: the claim has the annotation csi-reclaimer.io/hold.
+	// Held: the claim or its PV has the annotation csi-reclaimer.io/hold.
 	Held bool `json:"held"`
 	// Owner is the kind and name of an owner other than the set and its pod, empty for none. It may need the claim.
 	Owner string `json:"owner,omitempty"`
@@ -119,10 +119,11 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 		return row, false // Kubernetes decides about it
 	default:
 	}
+	pv, _ := i.facts.FindPV(c.Volume)
 	row = RetainedClaim{
 		Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), StatefulSet: e.Set, SetGone: e.Set == "",
 		Ordinal: f.Ordinal, Size: c.Size.String(), Created: metav1.NewTime(c.Created), PV: c.Volume, StorageClass: c.Class,
-		Reason: string(e.Decision.Reason), Text: e.Text, size: c.Size, Held: c.Hold, Owner: f.OtherOwner(),
+		Reason: string(e.Decision.Reason), Text: e.Text, size: c.Size, Held: c.Hold || pv.Held, Owner: f.OtherOwner(),
 		Volume: i.facts.AfterClaim(c.Volume, c.UID),
 	}
 	row.ReclaimPolicy, row.Driver = i.storage(c)
@@ -142,12 +143,14 @@ func (i *index) retained(c Claim) (row RetainedClaim, is bool) {
 	if row.Evidence == "" {
 		return row, false
 	}
-	if !row.Likely && !row.Held && row.Owner == "" {
+	if row.deletable() {
 		row.DeleteCommand = fmt.Sprintf("kubectl delete pvc %s -n %s", c.Name, c.Namespace)
 	}
 	row.since(c, set, f)
 	return row, true
 }
+
+func (r RetainedClaim) deletable() bool { return !r.Likely && !r.Held && r.Owner == "" }
 
 // maybeRestored is the evidence of managedFields without proof, see Claim.LikelyByController.
 const maybeRestored = "managedFields name kube-controller-manager as its creator, but its volume was not provisioned " +
@@ -208,7 +211,7 @@ func (r *RetainedClaim) since(c Claim, set Set, f statefulset.Facts) {
 func (l Retained) DeleteCommands() (commands []string) {
 	by := map[string][]string{}
 	for _, c := range l.Claims {
-		if !c.Likely && !c.Held && c.Owner == "" {
+		if c.deletable() {
 			by[c.Namespace] = append(by[c.Namespace], c.Name)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
@@ -190,6 +191,11 @@ func TestRetained(t *testing.T) {
 			env.claims[2].Annotations[statefulset.HoldAnnotation] = "why"
 		}, []string{"data-db-1 db", "data-db-2 db"}, []string{"kubectl delete pvc data-db-1 -n shop", `"held":true`,
 			`"likely":0,"held":1`, "!kubectl delete pvc data-db-2"}},
+		"scaled away, and its PV is held": {func(env *environment) {
+			env.scaled(1)
+			env.pvs[2].Annotations[volume.HoldAnnotation] = "why"
+		}, []string{"data-db-1 db", "data-db-2 db"}, []string{`"likely":0,"held":1`, `"volume":{"fate":"unknown"`,
+			"!kubectl delete pvc data-db-2"}},
 		"scaled away, and another object needs it": {func(env *environment) {
 			env.scaled(1)
 			own(env.claims[2], "example.com/v1", "Cluster", "db", "c")

@@ -221,10 +221,8 @@ func addedByNote(f explain.Finalizer) string {
 func addAdvice(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
 	name := pv.Name
 	switch reclaim.Reason(d.Reason) {
-	case engine.ReasonHeld:
-		s.Advise("To have the volume deleted: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
-	case reclaim.Reason(intree.ReasonHoldNotObeyed):
-		s.Advise("To keep the volume: %s", setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
+	case engine.ReasonHeld, reclaim.Reason(intree.ReasonHoldNotObeyed):
+		adviseOnHold(s, f, pv, d)
 	case engine.ReasonDeletionsPaused:
 		s.Advise("Check that the volumes should be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
 	case engine.ReasonLogUnreadable:
@@ -252,6 +250,15 @@ func addAdvice(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
 		for _, finalizer := range s.Finalizers {
 			adviseOnFinalizer(s, pv, finalizer)
 		}
+	}
+}
+
+func adviseOnHold(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
+	if !f.obeysHolds(pv.Owner()) {
+		s.Advise("To keep the volume: %s", setPolicyCommand(pv.Name, v1.PersistentVolumeReclaimRetain))
+	}
+	if d.Reason == string(engine.ReasonHeld) {
+		s.Advise("To have the volume deleted: kubectl annotate pv %s %s-", pv.Name, volume.HoldAnnotation)
 	}
 }
 

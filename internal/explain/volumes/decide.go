@@ -274,6 +274,8 @@ func (w ClusterFacts) outcome(pv explain.PV, d decision) VolumeOutcome {
 	switch reason := engine.Reason(d.Reason); {
 	case reason == engine.ReasonPolicyKeepsVolume, reason == engine.ReasonNoNode && pv.Policy == volume.PolicyRetain:
 		out.Fate, out.Text = VolumeKept, retained(pv)
+	case reason == engine.ReasonHeld && !w.obeysHolds(pv.Owner()):
+		out.Text = holdInDoubt(pv.Owner()) + "."
 	case reason == engine.ReasonHeld:
 		out.Fate = VolumeKept
 	case gone && (reason == engine.ReasonReclaim || reason == engine.ReasonLeftToPeer):
@@ -286,6 +288,12 @@ func (w ClusterFacts) outcome(pv explain.PV, d decision) VolumeOutcome {
 		out.Fate = VolumeWaits
 	}
 	return out
+}
+
+// holdInDoubt explains why a hold may not keep the volume of a PV.
+func holdInDoubt(driver string) string {
+	return "The annotation " + volume.HoldAnnotation + " keeps the volume only from csi-reclaimer, and no Lease shows " +
+		"that it runs as the provisioner of " + driver + "; an external-provisioner ignores it"
 }
 
 // afterInTree does the same for a volume of an in-tree plugin or of a provisioner without CSI, or without a known

@@ -208,6 +208,15 @@ func (w ClusterFacts) heldOf(driver string) []coordinationv1.Lease {
 	return slices.DeleteFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return !objects.IsHeld(l, w.Now) })
 }
 
+// obeysHolds reports whether csi-reclaimer is seen to run as the driver's provisioner. An external-provisioner ignores
+// holds. Its identity is only a host name, and a Lease that it took over may have kept the label.
+func (w ClusterFacts) obeysHolds(driver string) bool {
+	return w.InFlight.Value.OnNodes[driver] || slices.ContainsFunc(w.heldOf(driver), func(l coordinationv1.Lease) bool {
+		return l.Name == objects.ElectionLeases(driver)[0] && l.Labels[objects.DriverLabel] == driver &&
+			*l.Spec.HolderIdentity != explain.HolderOf(l)
+	})
+}
+
 // leadersOf returns the held Leases of a driver's leader. Several mean that it is not known which leads: Leases of one
 // name are held in several namespaces. A Lease with the label of csi-reclaimer takes precedence over others. In one
 // namespace, the Lease of the roles beside a provisioner does, because the provisioner holds the other one.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
@@ -123,6 +124,12 @@ func (w *ClusterFacts) lease(name, who string, d time.Duration, annotations ...s
 func (w *ClusterFacts) renewed(who string, d time.Duration) { w.lease("disk-csi-example-com", who, d) }
 func (w *ClusterFacts) brake(who string) {
 	w.lease("disk-csi-example-com", who, 0, reclaim.BrakeAnnotation, "stop")
+}
+
+// provisioner adds the held Lease of a csi-reclaimer that is the driver's provisioner.
+func (w *ClusterFacts) provisioner() {
+	w.renewed("pod-1", 0)
+	w.Leases.Value[len(w.Leases.Value)-1].Labels = map[string]string{objects.DriverLabel: driver}
 }
 
 // sibling adds another PV of the same volume.

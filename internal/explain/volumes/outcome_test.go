@@ -2,8 +2,10 @@ package volumes
 
 import (
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -26,8 +28,31 @@ func TestAfterClaim(t *testing.T) {
 			VolumeKept, "The reclaim policy Retain keeps the volume"},
 		"an unknown policy": {func(f *PVFacts) { f.policy("Shred") },
 			VolumeUnknown, "does not know this reclaim policy"},
-		"held": {func(f *PVFacts) { f.hold("audit") }, VolumeKept,
+		"held, and csi-reclaimer provisions": {func(f *PVFacts) { f.hold("audit"); f.provisioner() }, VolumeKept,
+			"The annotation " + volume.HoldAnnotation + " keeps the volume"},
+		"held, and csi-reclaimer provisions on each node": {func(f *PVFacts) { f.hold("audit"); f.onNodes("a") }, VolumeKept,
 			volume.HoldAnnotation + " keeps the volume"},
+		"held, and no program leads": {func(f *PVFacts) { f.hold("audit") }, VolumeUnknown,
+			"an external-provisioner ignores it"},
+		"held, and Leases cannot be read": {func(f *PVFacts) { f.hold("audit"); explained.Forbid(&f.Leases) },
+			VolumeUnknown, "no Lease shows that it runs as the provisioner of " + driver},
+		"held, and the Lease expired": {func(f *PVFacts) {
+			f.hold("audit")
+			f.provisioner()
+			f.Leases.Value[0].Spec.RenewTime.Time = now().Add(-time.Hour)
+		}, VolumeUnknown, "no Lease shows"},
+		"held, and a program without the label leads": {func(f *PVFacts) { f.hold("audit"); f.renewed("pod-1", 0) },
+			VolumeUnknown, "no Lease shows"},
+		"held, and external-provisioner took the Lease over": {func(f *PVFacts) {
+			f.hold("audit")
+			f.provisioner()
+			f.Leases.Value[0].Spec.HolderIdentity = ptr.To("pod-2")
+		}, VolumeUnknown, "no Lease shows"},
+		"held, and csi-reclaimer leads beside a provisioner": {func(f *PVFacts) {
+			f.hold("audit")
+			f.provisioner()
+			f.Leases.Value[0].Name += "-reclaimer"
+		}, VolumeUnknown, "no Lease shows"},
 		"not protected yet": {func(f *PVFacts) { f.PV.Finalizers = nil }, VolumeDeleted, "deletes the volume"},
 		"beside a companion": {func(f *PVFacts) { f.companion() }, VolumeDeleted,
 			"deletes the volume"},

@@ -96,6 +96,9 @@ func addPV(s *explain.Explanation, f PVFacts, pv explain.PV) {
 	if pv.Held {
 		s.AddFact("Held", "by the annotation %s: %q", volume.HoldAnnotation, pv.HeldBecause)
 	}
+	if pv.Held && explain.CSIName(pv.Owner()) && !f.obeysHolds(pv.Owner()) {
+		s.AddFact("In doubt", "%s", holdInDoubt(pv.Owner()))
+	}
 	switch owner := pv.Owner(); {
 	case pv.Handle != "":
 		s.AddFact("Volume", "%q of driver %s", pv.Handle, pv.Driver)

@@ -24,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/volumes"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
 
@@ -88,12 +89,19 @@ func (s *set) expectTrue(p claims.Preview) {
 	}
 }
 
-// lead has a Lease show that volume-guard runs: the one of these tests elects no leader.
-func (env *environment) lead() {
+// lead has a Lease show that volume-guard runs, and provisions has one show that csi-reclaimer does: the ones of these
+// tests elect no leader.
+func (env *environment) lead() { env.elect("volume-guard", nil) }
+
+func (env *environment) provisions() {
+	env.elect(objects.ElectionLeases(env.Driver)[0], map[string]string{objects.DriverLabel: env.Driver})
+}
+
+func (env *environment) elect(name string, labels map[string]string) {
 	env.T.Helper()
 	env.Leases().Create(&coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: "volume-guard"},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("the test"), LeaseDurationSeconds: ptr.To[int32](3600),
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("test_1"), LeaseDurationSeconds: ptr.To[int32](3600),
 			RenewTime: ptr.To(metav1.NewMicroTime(time.Now()))},
 	})
 }
@@ -129,6 +137,7 @@ func TestPreview(t *testing.T) {
 		}},
 		scenario{"a deletion under Delete, with a PV that is held", func(env *environment) {
 			env.lead()
+			env.provisions()
 			s := env.runningSet(2, onSetDeletion)
 			held := s.claim(1).Spec.VolumeName
 			s.PVs().Annotate(held, holdAnnotation, "audit")
