@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
@@ -197,11 +198,27 @@ func addAdvice(s *explain.Explanation, f Facts, d fencing.Decision) {
 	case fence != nil:
 		f.adviseOnFence(s, fence, d)
 	case f.Node.OK() && f.Node.Value == nil:
-		s.Advise("Wait: held pods are released when nothing has been heard of the kubelet for %s", fencing.SilentAfter)
-		s.Advise("If the machine still runs, bring its kubelet back: it creates the Node again, and ends the pods")
+		f.adviseGone(s)
 	case f.Node.OK() && !explain.IsReady(f.Node.Value):
 		f.adviseDown(s)
 	}
+}
+
+// adviseGone covers a Node that does not exist. The end of a pod that its kubelet was ending has no other evidence than
+// the kubelet's report, or a confirmation.
+func (f Facts) adviseGone(s *explain.Explanation) {
+	s.Advise("Wait: held pods without the reason %s are released when nothing has been heard of the kubelet for %s",
+		podsafety.ReasonNodeGoneDuringEnd, fencing.SilentAfter)
+	s.Advise("If the machine still runs, bring its kubelet back: it creates the Node again, and ends the pods")
+	if f.mayEndPods() {
+		s.Advise("If the machine does not exist any more, a pod with this reason needs your confirmation: kubectl reclaim " +
+			"delete-pod NAME -n NAMESPACE --force")
+	}
+}
+
+// mayEndPods reports whether the kubelet was ending a held pod, as far as pods were read.
+func (f Facts) mayEndPods() bool {
+	return !f.Pods.OK() || slices.ContainsFunc(f.Pods.Value, func(p explain.Pod) bool { return isHeld(p) && p.Ending() })
 }
 
 // adviseDown covers a node that is down and has no fence.
@@ -221,8 +238,7 @@ func (f Facts) adviseDown(s *explain.Explanation) {
 		s.Advise("If its machine is off, and stays off until you remove the taint: kubectl taint nodes %s "+
 			"%s=nodeshutdown:NoExecute", f.Name, v1.TaintNodeOutOfService)
 	}
-	ending := func(p explain.Pod) bool { return isHeld(p) && p.Ending() }
-	if !f.Pods.OK() || slices.ContainsFunc(f.Pods.Value, ending) {
+	if f.mayEndPods() {
 		s.Advise("If its machine does not exist any more, use one of the ways above first. Keep its Node until no held " +
 			"pod ends there: a deleted Node cannot be fenced or tainted")
 		return

@@ -42,7 +42,17 @@ func TestExplainNodeStates(t *testing.T) {
 		}, []string{"Node n1 is Ready, and 1 held pod waits for it."}},
 		"its Node is gone": {func(f *Facts) { explained.Remove(&f.Node) }, []string{
 			"Node n1 does not exist, and 1 held pod waits for it; 1 pod with claims is on it", "bring its kubelet back",
-			"NodeGone: The Node does not exist.", "!kubectl delete node"}},
+			"NodeGone: The Node does not exist.", "!kubectl delete node", "!--force"}},
+		"its Node is gone, and its kubelet was ending a held pod": {func(f *Facts) {
+			explained.Remove(&f.Node)
+			p := &f.Pods.Value[1]
+			p.Running, p.Generation, p.ObservedGeneration = true, 3, 3
+		}, []string{"Wait: held pods without the reason NodeGoneDuringEnd are released", "bring its kubelet back",
+			"kubectl reclaim delete-pod NAME -n NAMESPACE --force"}},
+		"its Node is gone, and its pods may not be read": {func(f *Facts) {
+			explained.Remove(&f.Node)
+			explained.Forbid(&f.Pods)
+		}, []string{"Wait: held pods without the reason NodeGoneDuringEnd", "delete-pod NAME -n NAMESPACE --force"}},
 		"a held pod is ending there": {func(f *Facts) {
 			p := &f.Pods.Value[1]
 			p.Running, p.Generation, p.ObservedGeneration = true, 3, 3
