@@ -125,7 +125,9 @@ func (f Facts) whyNotOutOfService() string {
 
 func (f Facts) whyNotFenced() string {
 	switch {
-	case f.FenceRead.Order == 0 || !f.Fence.InForce:
+	case f.FenceRead.Order == 0:
+		return "The NodeFence could not be read."
+	case !f.Fence.InForce:
 		return "No fence of the node is in force."
 	case f.Fence.MayEndPod() && f.Node.MayRun():
 		return "A fence of the node is in force, but its Node is not known to be down."

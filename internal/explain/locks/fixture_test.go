@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
@@ -40,6 +41,7 @@ func newEnvironment() *environment {
 	env.run(env.old)
 	env.gate(env.new)
 	env.facts.Namespaces = mode(singlenode.AllValue)
+	env.facts.Fences = explain.Found(map[string]*v1alpha1.NodeFence{})
 	env.facts.Guards = explain.Found([]coordinationv1.Lease{*explained.Lease("volume-guard", "guard-0", 0)})
 	return env
 }
@@ -143,7 +145,7 @@ func (env *environment) read() Facts {
 // podFacts returns the facts of a pod as they are read.
 func (env *environment) podFacts(o *v1.Pod) pods.Facts {
 	return pods.Facts{Now: now(), Pod: o, Guards: env.facts.Guards,
-		OnNode: pods.OnNode{Node: explain.Found(env.node)},
+		OnNode: pods.OnNode{Node: explain.Found(env.node), Fence: explain.Found[*v1alpha1.NodeFence](nil)},
 		Claims: map[string]explain.Read[*v1.PersistentVolumeClaim]{"data": explain.Found(env.claim)},
 		Namespace: explain.Found(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
 			Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}}),

@@ -101,9 +101,13 @@ func holdFacts(pod objects.Pod, mode podsafety.Mode, on OnNode, now time.Time) p
 		}
 		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.ResourceVersion, now
 	}
-	if on.Fence.OK() && on.Fence.Value != nil {
+	if !on.Fence.OK() && !explain.NoFencing(on.Fence) {
+		f.FenceSeen = !f.NodeSeen.Ready() // the decision needs the read; a fence of a Ready node releases no pod
+		return f
+	}
+	if f.FenceRead = read(2); on.Fence.Value != nil {
 		f.FenceSeen, f.Fence = true, fencing.Evidence(fencing.FenceOf(on.Fence.Value), pod.UID)
-		f.FenceRead, f.Storage.Fenced = read(2), fencing.FenceOf(on.Fence.Value).MayKeepVolumes()
+		f.Storage.Fenced = fencing.FenceOf(on.Fence.Value).MayKeepVolumes()
 	}
 	return f
 }

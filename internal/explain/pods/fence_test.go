@@ -61,10 +61,15 @@ func TestFenceIsEvidence(t *testing.T) {
 			"Fence        Requested (kubectl", see}},
 		"there is none": {by(nil), []string{"(NodeUnreachable)", "See who can fence it", "!Fence   "}},
 		"it may not be read": {func(f *Facts) { explained.Forbid(&f.Fence) },
-			[]string{"NodeFence n1: forbidden. So it is not known whether the node is fenced", "!See who"}},
+			[]string{"NodeFence n1: forbidden. So it is not known whether the node is fenced", "!See who", "(APIReadFailed)",
+				"NodeFenced: The NodeFence could not be read."}},
+		"it may not be read, and its node is Ready": {func(f *Facts) {
+			explained.Forbid(&f.Fence)
+			f.Node = explain.Found(node("n1", v1.ConditionTrue))
+		}, []string{"(EndOverdue)", "NodeFenced: The NodeFence could not be read.", "!APIReadFailed"}},
 		"no fencing in this cluster": {func(f *Facts) {
 			f.Fence = explain.Failed[*v1alpha1.NodeFence](explain.ErrNoFencing)
-		}, []string{"!Not read", "!See who"}},
+		}, []string{"!Not read", "!See who", "(NodeUnreachable)", "NodeFenced: No fence of the node is in force."}},
 	})
 }
 
@@ -97,12 +102,12 @@ func TestListWithFences(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	explained.Forbid(&f.Fences)
-	if l := ListOf(f, false); l.Pods[0].Reason != "NodeUnreachable" || len(l.Unread) != 1 ||
+	if l := ListOf(f, false); l.Pods[0].Reason != "APIReadFailed" || len(l.Unread) != 1 ||
 		!strings.HasPrefix(l.Unread[0], "NodeFences: forbidden") {
 		t.Errorf("%+v", l)
 	}
 	f.Fences = explain.Failed[map[string]*v1alpha1.NodeFence](explain.ErrNoFencing)
-	if l := ListOf(f, false); len(l.Unread) != 0 {
+	if l := ListOf(f, false); len(l.Unread) != 0 || l.Pods[0].Reason != "NodeUnreachable" {
 		t.Errorf("%+v", l)
 	}
 	e := Judge(f.Pods.Value[0], OnNode{Node: explain.Found(node("n2", v1.ConditionUnknown)),

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
 
@@ -42,7 +43,7 @@ func held() Facts {
 	}
 	f := Facts{
 		Now: now(), Pod: pod, OnNode: OnNode{Node: explain.Found(node("n1", v1.ConditionTrue)),
-			Lease: explain.Found(lease("n1", 5))},
+			Lease: explain.Found(lease("n1", 5)), Fence: explain.Found[*v1alpha1.NodeFence](nil)},
 		Namespace: explain.Found(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
 			Labels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}}),
 		Guards: explain.Found([]coordinationv1.Lease{*lease(explain.VolumeGuard, 1)}),
@@ -279,7 +280,8 @@ func TestForceDeletionRefused(t *testing.T) {
 // listed returns the facts about these pods, on the Ready node n1 and the unreachable node n2.
 func listed(pods ...explain.Pod) ListFacts {
 	return ListFacts{Now: now(), Pods: explain.Found(pods), Nodes: explain.Found(map[string]*v1.Node{
-		"n1": node("n1", v1.ConditionTrue), "n2": node("n2", v1.ConditionUnknown)})}
+		"n1": node("n1", v1.ConditionTrue), "n2": node("n2", v1.ConditionUnknown)}),
+		Fences: explain.Found(map[string]*v1alpha1.NodeFence{})}
 }
 
 func pod(name, node string, change func(*explain.Pod)) explain.Pod {

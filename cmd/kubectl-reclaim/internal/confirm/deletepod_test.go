@@ -30,7 +30,7 @@ import (
 
 var root = commandline.Root(cli.Root(Commands, tables.Commands, waiting.Commands))
 
-// podServer serves one pod, its namespace and its node, and forbids everything else.
+// podServer serves one pod, its namespace and its node, which has no fence, and forbids everything else.
 type podServer struct {
 	mu        sync.Mutex
 	pod       *v1.Pod // nil means that the pod is gone
@@ -80,6 +80,8 @@ func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		commandline.Answer(w, s.node)
 	case r.URL.Path == "/api/v1/namespaces/shop":
 		commandline.Answer(w, s.namespace)
+	case strings.HasSuffix(r.URL.Path, "/nodefences/n1"):
+		notFound(w, "nodefences", "n1")
 	case r.URL.Path != "/api/v1/namespaces/shop/pods/db-0":
 		commandline.Refuse(w, http.StatusForbidden)
 	case r.Method == http.MethodGet && s.refuse[http.MethodGet] != 0:
