@@ -67,15 +67,13 @@ func ReadClaim(ctx context.Context, c explain.Cluster, namespace, name string) (
 	}
 	f.Pods = explain.UsersOf(c.Pods(ctx, namespace))
 	var pv explain.Read[*v1.PersistentVolume]
-	leases := LeasesFor(nil)
+	leases := LeasesFor(nil, f.Driver())
 	if claim.Spec.VolumeName != "" {
 		pv = explain.Optional(c.PV(ctx, claim.Spec.VolumeName))
 		f.PV = explain.Read[*PVFacts]{Made: true, Err: pv.Err}
 	}
 	if pv.Value != nil {
 		leases = LeasesFor([]explain.PV{explain.PVOf(pv.Value)})
-	} else if driver := f.Driver(); driver != "" {
-		leases = append(leases, objects.ElectionLeases(driver)...)
 	}
 	f.ClusterFacts = readCluster(ctx, c, leases)
 	if pv.Value != nil {
@@ -114,7 +112,9 @@ func ReadStatus(ctx context.Context, c explain.Cluster, driver string) (StatusFa
 	if f.PVs.Err != nil {
 		return StatusFacts{}, fmt.Errorf("list PVs: %w", f.PVs.Err)
 	}
-	f.Leases = c.Leases(ctx, LeasesFor(f.PVs.Value))
+	// A driver without PVs may have volumes in flight. Anyone may write entries, so their drivers' names are not used.
+	f.Leases = c.Leases(ctx, LeasesFor(f.PVs.Value, slices.Concat([]string{driver}, f.Installed.Value,
+		f.OnNodes.Value)...))
 	if slices.ContainsFunc(f.PVs.Value, func(pv explain.PV) bool { return pv.FormerPlugin != "" }) {
 		f.Minor = c.Minor(ctx)
 	}
@@ -194,13 +194,16 @@ func readCluster(ctx context.Context, c explain.Cluster, leases []string) Cluste
 	return w
 }
 
-// LeasesFor returns the names of the Leases of all programs that may manage these PVs, sorted.
-func LeasesFor(pvs []explain.PV) []string {
-	names, drivers := []string{explain.VolumeGuard}, map[string]bool{}
+// LeasesFor returns the names of the Leases of volume-guard, and of all programs that may manage these PVs or belong to
+// these drivers, sorted.
+func LeasesFor(pvs []explain.PV, drivers ...string) []string {
+	names := []string{explain.VolumeGuard}
 	for _, pv := range pvs {
-		if owner := pv.Owner(); explain.CSIName(owner) && !drivers[owner] {
-			drivers[owner] = true
-			names = append(names, objects.ElectionLeases(owner)...)
+		drivers = append(drivers, pv.Owner())
+	}
+	for _, driver := range slices.Compact(slices.Sorted(slices.Values(drivers))) {
+		if explain.CSIName(driver) {
+			names = append(names, objects.ElectionLeases(driver)...)
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(names)))
