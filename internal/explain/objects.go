@@ -197,8 +197,11 @@ func DownSince(node *v1.Node) time.Time {
 	return time.Time{}
 }
 
-// VolumeGuard is the name of volume-guard, and of its Lease for leader election.
-const VolumeGuard = "volume-guard"
+// VolumeGuard is the name of volume-guard, and of its Lease for leader election. NoGuard means that it may not run.
+const (
+	VolumeGuard = "volume-guard"
+	NoGuard     = "by this machine's clock, no replica holds its Lease (none does with --leader-election=false)"
+)
 
 // ReadGuards reads volume-guard's leader election Leases.
 func ReadGuards(ctx context.Context, c Cluster) Read[[]coordinationv1.Lease] {
@@ -226,10 +229,20 @@ func (s *Explanation) AddGuards(guards Read[[]coordinationv1.Lease], now time.Ti
 	switch leader := leaderOf(guards.Value, now); {
 	case !guards.OK():
 	case leader == nil:
-		s.AddFact(VolumeGuard, "no replica holds its Lease: nothing is released")
+		s.AddFact(VolumeGuard, "%s%s: nothing is released", NoGuard, lastRenewal(guards.Value, now))
 	default:
 		s.AddFact(VolumeGuard, "%s leads (Lease %s/%s)", HolderOf(*leader), leader.Namespace, leader.Name)
 	}
+}
+
+// lastRenewal describes a renewal that is so recent that the Lease may only look expired, because clocks differ.
+func lastRenewal(guards []coordinationv1.Lease, now time.Time) string {
+	for _, l := range guards {
+		if at := l.Spec.RenewTime; at != nil && HolderOf(l) != "" && now.Sub(at.Time) < 10*time.Minute {
+			return fmt.Sprintf("; %s renewed it %s ago", HolderOf(l), Age(now, at.Time))
+		}
+	}
+	return ""
 }
 
 // HolderOf returns the host name of a Lease's holder, which is its pod's name, or an empty string without a holder.

@@ -188,7 +188,7 @@ func decision(i *index, e statefulset.Explanation) explain.Decision {
 	}
 	runs, known := i.facts.GuardRuns()
 	if waits := e.Decision.Action == statefulset.Wait && e.Decision.After == 0; !waits && known && !runs {
-		d.Text += " This needs volume-guard to run: no replica holds its Lease."
+		d.Text += " This needs volume-guard to run: " + explain.NoGuard + "."
 	}
 	return d
 }

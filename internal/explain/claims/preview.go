@@ -285,8 +285,8 @@ func (w *previewer) assumed() (all []string) {
 			all = append(all, "volume-guard runs its controller statefulset-claims. That it runs is seen from its Lease, which "+
 				"controllers it runs is not.")
 		case known:
-			all = append(all, "volume-guard does not run: no replica holds its Lease (none does with "+
-				"--leader-election=false). Claims that only its controller statefulset-claims deletes are kept until it runs.")
+			all = append(all, "volume-guard does not run: "+explain.NoGuard+". Claims that only its controller "+
+				"statefulset-claims deletes are kept until it runs.")
 		default:
 			all = append(all, "volume-guard runs with its controller statefulset-claims: whether it does could not be read.")
 		}

@@ -98,8 +98,8 @@ func ListOf(f Facts) List {
 	slices.SortFunc(l.Locks, compareLocks)
 	slices.SortFunc(l.GatedPods, compareGated)
 	if explain.GuardIsAway(f.Guards, f.Now) && len(l.Locks)+len(l.GatedPods) > 0 {
-		l.Warnings = append(l.Warnings, "No replica of volume-guard holds its Lease: no lock is freed, and no pod with the "+
-			"gate is scheduled.")
+		l.Warnings = append(l.Warnings, "No lock is freed, and no pod with the gate is scheduled, while volume-guard does "+
+			"not run: "+explain.NoGuard+".")
 	}
 	return l
 }

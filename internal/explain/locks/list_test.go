@@ -228,7 +228,8 @@ func TestListWithoutVolumeGuard(t *testing.T) {
 	env.away()
 	env.old = nil
 	l := ListOf(env.read())
-	expect(t, strings.Join(l.Warnings, "\n"), "No replica of volume-guard holds its Lease: no lock is freed")
+	expect(t, strings.Join(l.Warnings, "\n"), "No lock is freed, and no pod",
+		"no replica holds its Lease (none does with --leader-election=false)")
 	if l := ListOf(Facts{Guards: env.facts.Guards}); len(l.Warnings) > 0 {
 		t.Errorf("nothing waits for volume-guard, and it says %q", l.Warnings)
 	}

@@ -51,7 +51,7 @@ func (f Facts) decision(e podsafety.Explanation) explain.Decision {
 	case e.Decision.Action.Kind() == session.Reads:
 		d.Action, d.Reason, d.Text = "", string(podsafety.ReasonAPIReadFailed), undecided
 	case e.Decision.Action != podsafety.Wait && explain.GuardIsAway(f.Guards, f.Now):
-		d.Text += " This needs volume-guard to run: no replica holds its Lease."
+		d.Text += " This needs volume-guard to run: " + explain.NoGuard + "."
 	}
 	return d
 }

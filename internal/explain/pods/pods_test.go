@@ -220,8 +220,12 @@ func TestExplainPod(t *testing.T) {
 			f.down()
 			f.taint("nodeshutdown")
 			f.Guards = explain.Found([]coordinationv1.Lease{*lease(explain.VolumeGuard, 60)})
-		}, []string{"This needs volume-guard to run", "no replica holds its Lease: nothing is released",
+		}, []string{"This needs volume-guard to run: by this machine's clock, no replica holds its Lease (none does with " +
+			"--leader-election=false).", "=false); volume-guard-a renewed it 60s ago: nothing is released",
 			"Start volume-guard"}},
+		"volume-guard is away for long": {func(f *Facts) {
+			f.Guards = explain.Found([]coordinationv1.Lease{*lease(explain.VolumeGuard, 600)})
+		}, []string{"no replica holds its Lease (none does with --leader-election=false): nothing is released"}},
 		"it is not held": {func(f *Facts) { f.down(); f.Pod.Finalizers = nil }, []string{
 			"has been terminating for 60m, and waits for node n1 to return. volume-guard does not hold it.",
 			"Force risks  Node n1 is not Ready", "!No evidence"}},

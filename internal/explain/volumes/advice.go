@@ -64,7 +64,7 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) explain.
 		f := explain.Finalizer{Owner: explain.VolumeGuard + " (pod-safety)",
 			When: "when the claim is terminating and its pod is no longer held"}
 		if runs, known := w.GuardRuns(); known && !runs {
-			f.When += "; no replica of volume-guard holds its Lease"
+			f.When += "; " + explain.NoGuard
 		}
 		return f
 	case singlenode.Finalizer:

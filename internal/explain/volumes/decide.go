@@ -206,7 +206,7 @@ func (w ClusterFacts) decideInTree(pv explain.PV, claim explain.Read[*v1.Persist
 	default:
 	}
 	if by == explain.VolumeGuard && !w.leads(explain.VolumeGuard) && w.Leases.OK() && out.Action != "Wait" {
-		out.Text += " This needs volume-guard to run: no replica holds its Lease."
+		out.Text += " This needs volume-guard to run: " + explain.NoGuard + "."
 	}
 	return out
 }
