@@ -182,18 +182,23 @@ func TestAlertsNameExistingReasons(t *testing.T) {
 	}
 }
 
-// TestAlertsNameWarnings expects an alert for each warning that keeps a volume from its deletion.
+// TestAlertsNameWarnings expects an alert for each warning that keeps a volume from its deletion, or a node from its
+// fence or the end of one. Of the excused ones of fences, volume-guard removes a taint that remains, and metrics of
+// attempts and phases show the others.
 func TestAlertsNameWarnings(t *testing.T) {
 	excused := []string{"DeletionUnprotected", "ReclaimAbandoned", "FinalizerContested", "PVContested",
-		"UnprotectedReclaim", "VolumeLeftBehind", "AdmissionPolicyIneffective", "HoldNotObeyed", "TooLateToKeep"}
+		"UnprotectedReclaim", "VolumeLeftBehind", "AdmissionPolicyIneffective", "HoldNotObeyed", "TooLateToKeep",
+		"AgentDeletesPods", "AgentFailed", "AgentTimedOut", "AllAgentsFailed", "HealthCheckGaveUp", "ProofContradicted",
+		"TaintRemains"}
 	named := ""
 	for _, a := range alerts(t) {
-		if strings.HasSuffix(a.Alert, "DeletionsStuck") {
+		if strings.HasSuffix(a.Alert, "DeletionsStuck") || strings.Contains(a.Expr, "csi_reclaimer_fence_") {
 			named += "|" + a.Expr
 		}
 	}
 	warnings := 0
-	for _, word := range append(warningsOf(reclaim.Reasons()), warningsOf(intree.Reasons())...) {
+	for _, word := range slices.Concat(warningsOf(reclaim.Reasons()), warningsOf(intree.Reasons()),
+		warningsOf(fencing.Reasons())) {
 		warnings++
 		if !slices.Contains(excused, word) && !regexp.MustCompile(`\b`+word+`\b`).MatchString(named) {
 			t.Errorf("no alert names %s", word)
