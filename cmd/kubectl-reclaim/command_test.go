@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -170,5 +171,15 @@ func TestShellCompletionOfOutput(t *testing.T) {
 	}
 	for name := range want {
 		t.Errorf("there is no command %s", name)
+	}
+}
+
+// zsh takes a word with an unquoted question mark for a pattern, which names no file.
+func TestExamplesQuotePatterns(t *testing.T) {
+	quoted := regexp.MustCompile(`'[^']*'|"[^"]*"|(?m:^ *#.*$)`)
+	for _, cmd := range root.Discard().Commands() {
+		if strings.ContainsAny(quoted.ReplaceAllString(cmd.Example, ""), "?*") {
+			t.Errorf("%s: %s", cmd.Name(), cmd.Example)
+		}
 	}
 }

@@ -50,7 +50,7 @@ does neither.`,
   kubectl reclaim leaks --driver=disk.csi.example.com --adopt=vol-1 --storage-class=fast --claim=shop/data
 
   # from a report that you fetched yourself
-  curl -s localhost:8080/leaks?format=json | kubectl reclaim leaks --from=-`,
+  curl -s 'localhost:8080/leaks?format=json' | kubectl reclaim leaks --from=-`,
 		Args: cobra.NoArgs,
 		RunE: o.Run(func(ctx context.Context, _ []string) error { return o.run(ctx) }),
 	}
