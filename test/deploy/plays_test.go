@@ -183,6 +183,8 @@ func (p plays) addVolumes() {
 		{"reclaim release --driver=disk.csi.example.com --dry-run", "", "", "", nil},
 		{"reclaim release --driver=disk.csi.example.com", "", "--yes", "", nil},
 	})
+	p["kubectl reclaim status --driver=DRIVER"] = play{scene: makeBrake, with: []string{"DRIVER", docsDriver},
+		want: "csi-reclaimer.io/brake-"}
 	p["kubectl get pv"] = play{want: docsPV}
 	p["kubectl get pv VOLUME"] = play{with: []string{"VOLUME", docsPV}, want: docsPV}
 }
