@@ -98,9 +98,10 @@ func (c *Clock) String() string {
 	return text + ", held by " + c.other + " now"
 }
 
-// Lock wraps the lock of an election so that c observes its renewals. The wrapped lock's Get, Create and Update fail with
-// ErrExpired once another replica has held the Lease during this replica's term, or the Lease went back. This replica must not take it
-// then, because it does not know the other leader's actions, or the cluster's state: its process ends, and starts anew.
+// Lock wraps the lock of an election so that c observes its renewals. The wrapped lock's Get, Create and Update fail
+// with ErrExpired once another replica has held the Lease during this replica's term, or the Lease went back. This
+// replica must not take it then, because it does not know the other leader's actions, or the cluster's state: its
+// process ends, and starts anew.
 func (c *Clock) Lock(lock resourcelock.Interface) resourcelock.Interface {
 	return observed{lock, c}
 }

@@ -71,7 +71,8 @@ type Set struct {
 func SetOf(o *appsv1.StatefulSet) Set {
 	s := Set{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, Generation: o.Generation, Created: o.CreationTimestamp.Time,
-		Replicas: 1, Terminating: o.DeletionTimestamp != nil, Orphans: slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents),
+		Replicas: 1, Terminating: o.DeletionTimestamp != nil,
+		Orphans:  slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents),
 		Parallel: o.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
 		MinReady: time.Duration(o.Spec.MinReadySeconds) * time.Second,
 	}
