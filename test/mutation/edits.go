@@ -103,7 +103,7 @@ var edits = []edit{
 	{pkg: statefulset, name: "a reference controls the claim", in: "*.policyRefs", at: []place{
 		{node: "return refs", before: "if ON { for i := range refs { yes := true; refs[i].Controller = &yes } }"}}},
 	{pkg: statefulset, name: "the grace has passed when the claim is condemned", in: "*.saw", at: []place{
-		{node: "s.CondemnedSince = now", before: "if ON { now = now.Add(-time.Hour) }"}}},
+		{node: "s.CondemnedSince, s.Generation = now, f.Set.Generation", before: "if ON { now = now.Add(-time.Hour) }"}}},
 
 	{pkg: singlenode, name: "a lock is taken of a claim that has changed since", in: "Session.Ask", at: []place{
 		{node: "c.ResourceVersion", zero: true}}},
