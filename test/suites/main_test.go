@@ -145,8 +145,8 @@ func (w *interrupting) Write(p []byte) (int, error) {
 	return w.Builder.Write(p)
 }
 
-// TestFullTestRunsEverySuite expects make test-full to run each target of the Makefile that is a suite and the model, and
-// make test to run the suites that need neither root, a browser nor a second Kubernetes.
+// TestFullTestRunsEverySuite expects make test-full to run each target of the Makefile that is a suite, and the model.
+// make test is to run the suites that need neither root, a browser nor a second Kubernetes.
 func TestFullTestRunsEverySuite(t *testing.T) {
 	root := process.RootForTest(t)
 	makefile := must.Get(os.ReadFile(filepath.Join(root, "Makefile")))(t)

@@ -73,8 +73,8 @@ func (f Facts) NeedsNodes() bool {
 // on this node and nowhere else. It takes the place of the class' terms that it lies within, so that no more topology
 // is allowed than the class allows, and a driver that takes several preferred terms gets different places.
 //
-// An error wraps ErrNowhere, ErrNode, ErrLabels, ErrClass or ErrKeys. If allowedTopologies of a class select no topology
-// at all, Require ignores them like external-provisioner.
+// An error wraps ErrNowhere, ErrNode, ErrLabels, ErrClass or ErrKeys. If allowedTopologies of a class select no
+// topology at all, Require ignores them like external-provisioner.
 func Require(f Facts) (*csi.TopologyRequirement, error) {
 	if f.Selected == nil {
 		return f.immediate()
