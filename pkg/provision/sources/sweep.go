@@ -188,7 +188,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 }
 
 // Sweep checks all VolumeSnapshots with the finalizer once. The error names the snapshots that could not be read or
-// written; all others are done.
+// written; all others are done, unless the claims could not be read.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	var found []request.Snapshot
 	if err := s.snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil ||
@@ -204,7 +204,10 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		errs = append(errs, s.sweep(ctx, o, uses))
+		err := s.sweep(ctx, o, uses)
+		if errs = append(errs, err); errors.Is(err, errClaimsUnread) {
+			break // each further one would need the same list
+		}
 	}
 	return errors.Join(append(errs, ctx.Err())...)
 }
@@ -266,6 +269,8 @@ func (s *Sweeper) MissingPermissions(ctx context.Context) ([]permission.Permissi
 	return permission.Missing(ctx, s.access, s.Permissions())
 }
 
+var errClaimsUnread = errors.New("read the claims that may be restored from snapshots")
+
 // liveUses has the sources of the claims that had no volume in the list of a time, and the uses that this process
 // knows, nil for none: a volume may be restored for a claim that is gone.
 type liveUses struct {
@@ -289,10 +294,11 @@ func (u *liveUses) readClaims(ctx context.Context) error {
 				claims[request.SourceOf(claim)] = true
 			}
 		})
-	if err == nil {
-		u.at, u.claims = at, claims
+	if err != nil {
+		return fmt.Errorf("%w: %w", errClaimsUnread, err)
 	}
-	return err
+	u.at, u.claims = at, claims
+	return nil
 }
 
 // IfUnused calls do if no claim without a volume names the source, and this process does not use it.

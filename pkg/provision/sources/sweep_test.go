@@ -118,14 +118,15 @@ func TestSweepErrors(t *testing.T) {
 			t.Errorf("%s: %v, %q", what, err, shop.Calls())
 		}
 	}
-	client := fake.NewClientset()
+	client, lists := fake.NewClientset(), 0
 	client.PrependReactor("list", "persistentvolumeclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		lists++
 		return true, nil, broken
 	})
-	shop := snapshottest.New(snapshottest.Of(driverName, "free"))
+	shop := snapshottest.New(snapshottest.Of(driverName, "free"), snapshottest.Of(driverName, "another"))
 	s := sweeperOf(client, shop, SweeperConfig{})
-	if err := s.Sweep(t.Context()); !errors.Is(err, broken) || !shop.Protected("free") {
-		t.Errorf("%v", err)
+	if err := s.Sweep(t.Context()); !errors.Is(err, broken) || !shop.Protected("free") || lists != 1 {
+		t.Errorf("%v after %d lists of claims", err, lists)
 	}
 	shop = snapshottest.New()
 	s.snapshots = shop
