@@ -202,7 +202,7 @@ func lead(ctx context.Context, clock *leadership.Clock, lock resourcelock.Interf
 		RetryPeriod: 5 * time.Second,
 		// The lease is not released but expires: client-go would also release it while calls are
 		// still in flight.
-		ReleaseOnCancel: false, WatchDog: health,
+		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
 				began.Store(true)

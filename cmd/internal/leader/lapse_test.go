@@ -183,6 +183,39 @@ func TestLeaseHeldWhileWorkInProgress(t *testing.T) {
 	})
 }
 
+// A replica that lost its Lease, and whose work does not end, can only be restarted.
+func TestUnhealthyWhileLostWorkGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		e := newElector(2*time.Second, client)
+		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("no answer")
+		})
+		leads, hung := make(chan struct{}), make(chan struct{})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- e.Run(t.Context(), func(context.Context) error {
+				close(leads)
+				<-hung
+				return nil
+			})
+		}()
+		<-leads
+		time.Sleep(2*time.Second + healthTimeout - time.Millisecond)
+		if err := e.Check(); err != nil {
+			t.Errorf("within the timeout: %v", err)
+		}
+		time.Sleep(2 * time.Millisecond)
+		if e.Check() == nil {
+			t.Error("the health check succeeds after the timeout")
+		}
+		close(hung)
+		if err := <-ended; !errors.Is(err, ErrLost) {
+			t.Errorf("Run = %v, want %v", err, ErrLost)
+		}
+	})
+}
+
 func TestLeaseReleasedAfterWork(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(leaseDuration, client)

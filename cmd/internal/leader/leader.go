@@ -118,7 +118,6 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		Lock:          lock,
 		LeaseDuration: e.cfg.LeaseDuration, RenewDeadline: e.cfg.RenewDeadline, RetryPeriod: e.cfg.RetryPeriod,
 		ReleaseOnCancel: !e.keep,
-		WatchDog:        e.health,
 		Name:            e.cfg.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
@@ -138,6 +137,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	if err != nil {
 		return fmt.Errorf("set up leader election: %w", err)
 	}
+	e.health.SetLeaderElection(elector) // client-go connects a WatchDog in RunOrDie alone
 
 	// If ctx ends while the program waits for the Lease, the wait ends.
 	unhook := context.AfterFunc(ctx, func() {
