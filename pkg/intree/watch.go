@@ -124,12 +124,15 @@ func (o *observer) answer(s *intree.Session, reply intree.Reply, sent, now time.
 
 // settle drops the records and reports of a session about PVs that are gone by now.
 func (o *observer) settle(f intree.Facts) {
-	o.mu.Lock()
-	gone := o.tracker.Settle(f, o.pvs)
-	o.mu.Unlock()
-	for _, uid := range gone {
+	for _, uid := range o.gone(f) {
 		o.forget(uid)
 	}
+}
+
+func (o *observer) gone(f intree.Facts) []types.UID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.tracker.Settle(f, o.pvs)
 }
 
 // other returns whether another program manages the finalizer, and the PV that shows it.

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -96,8 +98,11 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 func (r *Controller) missed(ctx context.Context, at time.Time) (missed, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	stands, known, err := r.cfg.AdmissionPolicy(ctx)
-	if err != nil {
+	var stands time.Time
+	var err error
+	panicked := panics.Contain(ctx, func() { stands, known, err = r.cfg.AdmissionPolicy(ctx) }, "callback",
+		"Config.AdmissionPolicy")
+	if err = cmp.Or(err, panicked); err != nil {
 		klog.FromContext(ctx).V(2).Info("Whether an admission policy protects the driver's PVs could not be read", "err", err)
 		return false, false
 	}

@@ -124,6 +124,10 @@ func TestIneffectiveAdmissionPolicyReportedOnce(t *testing.T) {
 		if missed, known := r.missed(ctx, time.Now()); missed || known {
 			t.Errorf("without a policy: missed %t, known %t", missed, known)
 		}
+		r.cfg.AdmissionPolicy = func(context.Context) (time.Time, bool, error) { panic("a fault of the vendor") }
+		if missed, known := r.missed(ctx, time.Now()); missed || known {
+			t.Errorf("after a panic: missed %t, known %t", missed, known)
+		}
 		cancel()
 		<-ended
 	})

@@ -80,9 +80,7 @@ type Explanation struct {
 func (r *Controller) Explain(name string) (_ Explanation, found bool) {
 	at := r.moment(name)
 	at.Leading = true // explain the leader's decision on every replica
-	r.mu.Lock()
-	facts, found := r.engine.Facts(reclaim.Item{Name: name}, at)
-	r.mu.Unlock()
+	facts, found := r.facts(reclaim.Item{Name: name}, at)
 	if !found {
 		return Explanation{}, false
 	}

@@ -129,18 +129,21 @@ func (t *traces) end(name string, over func(types.UID) bool) {
 	if t == nil {
 		return
 	}
+	// Outside the lock, because a provider may send each span as it ends.
+	for _, span := range t.takeAll(name, over) {
+		span.End()
+	}
+}
+
+func (t *traces) takeAll(name string, over func(types.UID) bool) (ended []trace.Span) {
 	t.mu.Lock()
-	var ended []trace.Span
+	defer t.mu.Unlock()
 	for uid := range t.open[name] {
 		if over(uid) {
 			ended = append(ended, t.take(name, uid))
 		}
 	}
-	t.mu.Unlock()
-	// Outside the lock, because a provider may send each span as it ends.
-	for _, span := range ended {
-		span.End()
-	}
+	return ended
 }
 
 func (t *traces) take(name string, uid types.UID) trace.Span {

@@ -20,10 +20,7 @@ import (
 
 // reconcile works on the PV with this name, and on former PVs of the name that are gone. The shortest delay counts.
 func (r *Controller) reconcile(ctx context.Context, name string) (result controller.Result) {
-	r.mu.Lock()
-	items := r.engine.Items(name)
-	r.mu.Unlock()
-	for _, item := range items {
+	for _, item := range r.items(name) {
 		again := r.work(ctx, item)
 		if again != controller.Done() && (result == controller.Done() || again.Backoff.First < result.Backoff.First) {
 			result = again
@@ -83,6 +80,21 @@ func (r *Controller) moment(pv string) reclaim.Moment {
 	}
 	at.Log, at.LogProblem = r.cfg.InFlight.InFlight(pv)
 	return at
+}
+
+// The locked sections below end with a deferred Unlock: the queue contains a panic of its work, which must not keep the
+// lock from all other work.
+
+func (r *Controller) items(name string) []reclaim.Item {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.engine.Items(name)
+}
+
+func (r *Controller) facts(item reclaim.Item, at reclaim.Moment) (_ reclaim.Facts, found bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.engine.Facts(item, at)
 }
 
 func (r *Controller) begin(item reclaim.Item) (_ *reclaim.Session, _ reclaim.Step, found bool) {
@@ -193,11 +205,15 @@ func (r *Controller) beginProtect(name string) (_ reclaim.Ask, needed bool) {
 	return r.engine.BeginProtect(name, at)
 }
 
-func (r *Controller) endProtect(ctx context.Context, ask reclaim.Ask, a answer) controller.Result {
+func (r *Controller) answerProtect(ask reclaim.Ask, reply reclaim.Reply) reclaim.Step {
 	at := r.moment(ask.PV.Name)
 	r.mu.Lock()
-	step := r.engine.AnswerProtect(ask, a.Reply, at)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	return r.engine.AnswerProtect(ask, reply, at)
+}
+
+func (r *Controller) endProtect(ctx context.Context, ask reclaim.Ask, a answer) controller.Result {
+	step := r.answerProtect(ask, a.Reply)
 	if a.err == nil {
 		klog.FromContext(ctx).V(4).Info("Added the finalizer to a PV", "PV", ask.PV.Name, "reason", ask.Reason)
 	}

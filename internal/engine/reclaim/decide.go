@@ -163,7 +163,7 @@ func finish(s Facts) Decision {
 	switch {
 	case !s.PV.Terminating && !s.Done.PVDeleted:
 		return step(DeletePV, why)
-	case len(s.Rules.Finalizers(s.PV)) > 0 && !s.Done.Finalized:
+	case len(s.Rules.finalizersAfterDeletion(s.PV)) > 0 && !s.Done.Finalized:
 		return step(FinalizePV, why)
 	}
 	return wait(ReasonVolumeGone)

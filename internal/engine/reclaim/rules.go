@@ -53,7 +53,7 @@ type Rules struct {
 
 // Protects reports whether a finalizer that counts in this role holds the PV. The companion's counts for an owner as
 // well, so that a change of role leaves no PV unprotected. It does not count for an observer, whose peer deletes no
-// volume for it. The owner's does not count for a companion, because the peer removes it.
+// volume for it. The owner's does not count for a companion, because the peer may remove it.
 func (r Rules) Protects(pv volume.PV) bool {
 	switch r.Role {
 	case volume.RoleCompanion:
@@ -85,6 +85,17 @@ func (r Rules) Finalizers(pv volume.PV) []string {
 	}
 	if pv.HasCompanionFinalizer && (r.Role == volume.RoleOwner || r.Role == volume.RoleCompanion) {
 		on = append(on, volume.CompanionFinalizer)
+	}
+	return on
+}
+
+// finalizersAfterDeletion returns the finalizers on the PV that this role removes once the volume is deleted. A
+// companion then removes the owner's, too, which protects nothing any more: external-provisioner up to 3.0 never
+// removes it, and up to 4.0 lacks the permission in its stock ClusterRole.
+func (r Rules) finalizersAfterDeletion(pv volume.PV) []string {
+	on := r.Finalizers(pv)
+	if pv.HasFinalizer && r.Role == volume.RoleCompanion {
+		on = append(on, volume.Finalizer)
 	}
 	return on
 }

@@ -53,7 +53,7 @@ func (s Step) by(at Moment) Step {
 
 func (e *Engine) answer(s *Session, reply Reply, at Moment) Step {
 	asked := s.Ask
-	e.Abandon(s)
+	e.free(s)
 	e.Tracker.Answered(asked, reply)
 	over, learned := e.learn(s, reply)
 	if over {
@@ -71,8 +71,15 @@ func (e *Engine) answer(s *Session, reply Reply, at Moment) Step {
 }
 
 // Abandon releases the volume of a session for other sessions, if the last Ask of this one was not answered. Otherwise
-// it has no effect.
+// it has no effect. The call may have been sent: the program's end, or a panic of the driver's library, hides it.
 func (e *Engine) Abandon(s *Session) {
+	if s.Deleting != "" {
+		e.sent(s.Ask.PV)
+	}
+	e.free(s)
+}
+
+func (e *Engine) free(s *Session) {
 	if s.Deleting != "" {
 		delete(e.Deleting, s.Deleting)
 		s.Deleting = ""
@@ -162,7 +169,7 @@ func (e *Engine) ask(s *Session, d Decision, now time.Time) {
 		a.Remove, a.Bound = s.Facts.Rules.Finalizers(a.PV), true
 	case FinalizePV:
 		// By UID alone, because the volume is gone no matter how the PV has changed.
-		a.Remove = s.Facts.Rules.Finalizers(a.PV)
+		a.Remove = s.Facts.Rules.finalizersAfterDeletion(a.PV)
 	case Wait, AddFinalizer, AdoptPV, ListAttachments, ReadSecrets, DeletePV:
 	}
 	e.Tracker.expect(a)
@@ -377,12 +384,17 @@ func (e *Engine) tooLate(s *Session) []volume.PV {
 	})
 }
 
+// sent records that the volume of a PV may be deleted without an answer.
+func (e *Engine) sent(pv volume.PV) {
+	e.Tracker.done(pv.UID, func(d *Done) { d.Sent, d.Claim = true, pv.Claim })
+}
+
 func (e *Engine) volumeDeleted(s *Session, reply Reply) (over bool, step Step) {
 	a := s.Ask
 	if reply.Outcome != OK {
 		// A call that was refused or not sent says nothing about an earlier one.
 		if reply.Outcome != Refused && reply.Outcome != NotSent {
-			e.Tracker.done(a.PV.UID, func(d *Done) { d.Sent, d.Claim = true, a.PV.Claim })
+			e.sent(a.PV)
 		}
 		return true, failed(a.Decision, ReasonVolumeFailedDelete, reply.Outcome)
 	}

@@ -276,9 +276,13 @@ func TestOneDeleteVolumeAtATime(t *testing.T) {
 	if !e.isDeleting("vol-1") {
 		t.Error("a session that has its answer ends the call of another")
 	}
+	sent := func(s *Session) bool { return e.Tracker.Records[s.Facts.PV.UID].read().Done.Sent }
+	if sent(first) || sent(second) {
+		t.Error("a refused call, or one without an answer yet, counts as sent")
+	}
 	e.Abandon(second)
-	if e.isDeleting("vol-1") {
-		t.Error("a session that was abandoned keeps the volume busy")
+	if e.isDeleting("vol-1") || !sent(second) {
+		t.Error("a session that was abandoned keeps the volume busy, or does not count as sent")
 	}
 }
 

@@ -10,18 +10,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// A role removes its own finalizers: an owner both, a companion its own.
+// A role removes its own finalizers: an owner both, a companion its own, and the owner's once the volume is deleted.
 func TestFinalizersByRole(t *testing.T) {
 	both := released().PV
 	both.HasCompanionFinalizer = true
-	for role, want := range map[volume.Role][]string{
-		volume.RoleOwner:     {volume.Finalizer, volume.CompanionFinalizer},
-		volume.RoleCompanion: {volume.CompanionFinalizer},
-		volume.RoleObserver:  nil,
-		volume.RoleUnknown:   nil,
+	owners, own := []string{volume.Finalizer, volume.CompanionFinalizer}, []string{volume.CompanionFinalizer}
+	for role, want := range map[volume.Role]struct{ always, afterDeletion []string }{
+		volume.RoleOwner:     {owners, owners},
+		volume.RoleCompanion: {own, []string{volume.CompanionFinalizer, volume.Finalizer}},
+		volume.RoleObserver:  {},
+		volume.RoleUnknown:   {},
 	} {
-		if got := (Rules{Role: role}).Finalizers(both); !slices.Equal(got, want) {
-			t.Errorf("role %s removes %v, want %v", role, got, want)
+		rules := Rules{Role: role}
+		if got := rules.Finalizers(both); !slices.Equal(got, want.always) {
+			t.Errorf("role %s removes %v, want %v", role, got, want.always)
+		}
+		if got := rules.finalizersAfterDeletion(both); !slices.Equal(got, want.afterDeletion) {
+			t.Errorf("role %s removes %v once the volume is deleted, want %v", role, got, want.afterDeletion)
 		}
 	}
 }
