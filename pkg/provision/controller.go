@@ -298,7 +298,8 @@ func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 
 // Run provisions until ctx ends, which cancels calls in flight, or until Stop, which lets them end. It returns when all
 // work has ended. The leading replica calls it once, because a later call returns an error at once; with leader
-// election, ctx has to end with the lease. It returns an error when another process takes the in-flight log over.
+// election, ctx has to end with the lease. It returns the error with which the in-flight log ends, for
+// example because another process has taken it over.
 //
 // With Config.Lease, Run also ends by itself when the Lease has run out, with an error that wraps
 // leadership.ErrExpired. A call may last longer than the Lease, as long as the Lease is renewed.
@@ -333,8 +334,10 @@ func (p *Controller) run(ctx context.Context) error {
 	p.inherit() // before the log confirms removals, whose entries this process would not know
 	// The log outlives the work in hand, so that results of begun calls are recorded.
 	writing, endWriting := context.WithCancel(context.WithoutCancel(ctx))
+	broken := make(chan error, 1)
 	all.Go(func() {
 		if err := p.log.Run(writing); err != nil && writing.Err() == nil {
+			broken <- err
 			cancel(err)
 		}
 	})
@@ -343,10 +346,12 @@ func (p *Controller) run(ctx context.Context) error {
 		return err
 	}
 	p.flush(ctx)
-	if cause := context.Cause(ctx); errors.Is(cause, inflight.ErrSuperseded) {
-		return cause
+	select {
+	case err := <-broken:
+		return err
+	default:
+		return nil
 	}
-	return nil
 }
 
 // provision offers the claims that were shown before Run worked, and begins to read Secrets.

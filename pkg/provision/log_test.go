@@ -32,6 +32,8 @@ type processLog struct {
 	// asked, if set, is closed when a source is looked up, before which no settlement found by TakeOver is confirmed.
 	asked     chan struct{}
 	askedOnce sync.Once
+	// broken ends Run with an error.
+	broken chan error
 }
 
 func (l *processLog) TakeOver(context.Context) error {
@@ -67,8 +69,12 @@ func (l *processLog) Run(ctx context.Context) error {
 		l.drop(volume)
 	}
 	l.world.mu.Unlock()
-	<-ctx.Done()
-	return nil
+	select {
+	case err := <-l.broken:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 func (l *processLog) Follow(removed func(string)) { l.followers = append(l.followers, removed) }

@@ -113,6 +113,18 @@ func TestSecondRunFails(t *testing.T) {
 	w.wait("the first works on", w.provisioned)
 }
 
+// A program that embeds both controllers learns from the error that claims wait.
+func TestErrorOfLogEndsRun(t *testing.T) {
+	p := newWorld(t).make(Config{})
+	p.log.broken = make(chan error, 1)
+	p.start()
+	broken := errors.New("the storage of the log is gone")
+	p.log.broken <- broken
+	if <-p.ended; !errors.Is(p.result, broken) {
+		t.Errorf("Run = %v, want %v", p.result, broken)
+	}
+}
+
 // Without Config.Events, the Controller records Events itself, as long as it runs.
 func TestOwnEventsEndWithRun(t *testing.T) {
 	w := newWorld(t)

@@ -174,11 +174,7 @@ func (l *Log) unconfirmed(volume string, cause error) error {
 func (l *Log) enqueue(ctx context.Context, e Entry) (*item, error) {
 	key := annotationKey(e.Volume)
 	for {
-		l.mu.Lock()
-		s := l.shardOf(e.Volume)
-		before, err := l.admit(s, key)
-		e.Epoch = l.own.Epoch
-		l.mu.Unlock()
+		before, err := l.admitNow(&e, key)
 		switch {
 		case err != nil:
 			return nil, err
@@ -191,28 +187,44 @@ func (l *Log) enqueue(ctx context.Context, e Entry) (*item, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.mu.Lock()
-		again, err := l.admit(s, key)
-		if err == nil && again != before {
-			l.mu.Unlock()
+		it, chunks, changed, err := l.putNow(e.Volume, key, stored, before)
+		switch {
+		case changed:
 			continue
-		}
-		var it *item
-		var chunks []*item
-		if err == nil {
-			chunks, err = l.chunksFor(s, key, stored, before)
-		}
-		if err == nil && len(chunks) == 0 {
-			it, err = s.put(key, stored, l.own)
-		}
-		l.mu.Unlock()
-		if err != nil || len(chunks) == 0 {
+		case err != nil || len(chunks) == 0:
 			return it, err
 		}
 		if err := l.await(ctx, chunks); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// admitNow admits an entry, gives it the epoch of the log, and returns the entry that it replaces, nil for none. Like
+// putNow, it unlocks the log also after a panic, which the caller's queue contains.
+func (l *Log) admitNow(e *Entry, key string) (before *item, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.Epoch = l.own.Epoch
+	return l.admit(l.shardOf(e.Volume), key)
+}
+
+// putNow hands an encoded entry to its shard's writer, or the chunks that are to be stored before it. changed is true,
+// and nothing is done, if the entry replaces another one than before.
+func (l *Log) putNow(volume, key string, stored coded, before *item) (it *item, chunks []*item, changed bool,
+	err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.shardOf(volume)
+	again, err := l.admit(s, key)
+	if err != nil || again != before {
+		return nil, nil, err == nil, err
+	}
+	if chunks, err = l.chunksFor(s, key, stored, before); err != nil || len(chunks) > 0 {
+		return nil, chunks, false, err
+	}
+	it, err = s.put(key, stored, l.own)
+	return it, nil, false, err
 }
 
 // admit reports whether an entry may be put now, and returns the entry that it replaces, nil for none.
