@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -205,7 +206,9 @@ func (a apiServer) deleteFence(ctx context.Context, ask fencing.Ask) error {
 	return kube.Delete(ctx, "NodeFence", a.clients.own.Fences, ask.Node, ask.UID, ask.ResourceVersion)
 }
 
-// writeStatus replaces the status, since the API server ignores the other fields of this object.
+// writeStatus replaces the status, since the API server ignores the other fields of this object. The kind of an earlier
+// release drops the fields that it does not know, such as the volumes of a proof and the tries of an undo. A decision
+// from such a status would be made again and again.
 func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -214,10 +217,22 @@ func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 		ObjectMeta: metav1.ObjectMeta{Name: ask.Node, UID: ask.UID, ResourceVersion: ask.ResourceVersion},
 		Status:     *ask.Status,
 	}
-	if _, err := a.clients.own.Fences.UpdateStatus(ctx, o, metav1.UpdateOptions{}); err != nil {
+	kept, err := a.clients.own.Fences.UpdateStatus(ctx, o, metav1.UpdateOptions{})
+	if err != nil {
 		return fmt.Errorf("write the status of NodeFence %q: %w", ask.Node, kube.Meaning(err, ask.Node))
 	}
+	if !sameStatus(*ask.Status, kept.Status) {
+		return fmt.Errorf("write the status of NodeFence %q: the API server keeps a part of it; "+
+			"apply node-fencing-crd.yaml of this release: %w", ask.Node, kube.ErrUndone)
+	}
 	return nil
+}
+
+// sameStatus compares the JSON of two statuses, in which times are whole seconds.
+func sameStatus(a, b v1alpha1.NodeFenceStatus) bool {
+	one, errOne := json.Marshal(a)
+	other, errOther := json.Marshal(b)
+	return errOne == nil && errOther == nil && bytes.Equal(one, other)
 }
 
 // errTaken is returned because the API server allows only one taint with the same key and effect.

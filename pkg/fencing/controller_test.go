@@ -1,6 +1,7 @@
 package fencing
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -275,6 +276,23 @@ func TestLeftoverTaintIsRemoved(t *testing.T) {
 	w.reconcile(t.Context(), "a")
 	if !w.tainted() {
 		t.Error("the taint of a fence in force is removed")
+	}
+}
+
+// The report of a failed removal ends with the taint, whoever removes it.
+func TestTaintRemovedByOthersEndsReport(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.node("a", v1.ConditionUnknown, func(o *v1.Node) { o.Spec.Taints, _ = withTaint(nil, fencing.OutOfService) })
+	w.fail["get node"] = errors.New("no answer")
+	w.again(1)
+	if len(w.reports.Waiting()) != 1 {
+		t.Fatalf("waiting after a failed call: %v", w.reports.Waiting())
+	}
+	w.node("a", v1.ConditionUnknown, func(o *v1.Node) { o.Spec.Taints = nil })
+	w.sync()
+	w.reconcile(t.Context(), "a")
+	if waiting := w.reports.Waiting(); len(waiting) > 0 {
+		t.Errorf("waiting without a taint: %v", waiting)
 	}
 }
 

@@ -25,6 +25,7 @@ type runner interface {
 func (c *Controller) reconcile(ctx context.Context, name string) controller.Result {
 	facts, found := c.observer.observe(name)
 	if !found {
+		c.reports.Forget(events.Node(name).UID) // the failed removal of a taint that is gone by now
 		return controller.Done()
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("NodeFence", name))

@@ -100,7 +100,7 @@ func (o *observer) nodeChanged(before, now *objects.LabeledNode) {
 	case before.Same(now):
 		return
 	}
-	if _, found := o.fences.Get(now.Name); found || now.Tainted {
+	if _, found := o.fences.Get(now.Name); found || now.Tainted || before.Tainted {
 		o.wake.fence(now.Name)
 	}
 	if !now.Unreachable {

@@ -51,6 +51,7 @@ func TestWakingChanges(t *testing.T) {
 		"a new node":       {func(o *observer) { o.nodeChanged(nil, ready) }, "fence a, reached a"},
 		"an unknown node":  {func(o *observer) { o.nodeChanged(nil, other) }, "reached z"},
 		"a tainted node":   {func(o *observer) { o.nodeChanged(nil, tainted) }, "fence z, reached z"},
+		"a removed taint":  {func(o *observer) { o.nodeChanged(tainted, other) }, "fence z, reached z"},
 		"a lost node":      {func(o *observer) { o.nodeChanged(ready, away) }, "fence a, policy p"},
 		"a node is back":   {func(o *observer) { o.nodeChanged(away, ready) }, "fence a, policy p, reached a"},
 		"a node is the same": {func(o *observer) {

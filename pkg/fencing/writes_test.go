@@ -183,6 +183,24 @@ func TestWritesAreBound(t *testing.T) {
 	}
 }
 
+// The kind of an earlier release does not keep all fields.
+func TestStatusIsKeptWhole(t *testing.T) {
+	t.Parallel()
+	at := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC))
+	ask := fencing.Ask{Node: "a", UID: "uid", ResourceVersion: "7", Status: &v1alpha1.NodeFenceStatus{
+		Attempts: []v1alpha1.Attempt{{Number: 1, Agent: "off", UndoTry: 1, UndoTriedAt: &at}}}}
+	for attempt, want := range map[string]error{
+		`"undoTry":1,"undoTriedAt":"2026-01-02T03:04:05Z"`: nil,
+		`"undoTriedAt":"2026-01-02T03:04:05Z"`:             kube.ErrUndone,
+	} {
+		s := kubetest.NewServer(t, map[string]string{"/nodefences/a/status": objectOf("NodeFence", "",
+			`,"status":{"attempts":[{"number":1,"agent":"off",`+attempt+`}]}`)})
+		if err := api(t, s).writeStatus(t.Context(), ask); !errors.Is(err, want) {
+			t.Errorf("kept %s: %v, want %v", attempt, err, want)
+		}
+	}
+}
+
 // list is a list with these items.
 func list(kind string, items ...string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":"%sList","metadata":{},"items":[%s]}`, versions[kind], kind,

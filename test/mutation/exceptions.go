@@ -40,8 +40,6 @@ var exceptions = []exception{
 	{"pkg/volume:translate/if !translator.IsPVMigratable(o) {return \"\", \"\"} → never",
 		"it saves a copy of what has no translation"},
 	{"pkg/volume:translate/without csi.Spec.CSI == nil ||", "a translation has a CSI source"},
-	{"pkg/fencing:Controller.reconcile/if !found {return controller.Done()} → never",
-		"on facts that are zero nothing is decided"},
 	{"pkg/fencing:Controller.policyFacts/if n.Unreachable {v.Since, _ = c.view.since(n.Name)} → always",
 		"a node that is reachable has no silence"},
 	{"pkg/fencing:Controller.fenceNode/without f.Nodes[indexOf(f, name)].Fenced = true",
