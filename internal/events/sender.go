@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/record/util"
 	"k8s.io/client-go/tools/reference"
@@ -114,6 +116,12 @@ func (s *Sender) report(object runtime.Object, subject types.UID, annotations ma
 	r := &report{slot: slot{object: *on, reason: reason, subject: subject}, resourceVersion: on.ResourceVersion,
 		eventType: eventType, message: message, annotations: annotations, at: clock.RealClock{}.Now()}
 	r.object.ResourceVersion = ""
+	// No request has such a namespace, which the claimRef of a PV may name. Without an answer, the Event would keep all
+	// later ones from being sent.
+	if wrong := rest.IsValidPathSegmentName(on.Namespace); len(wrong) > 0 {
+		s.drop(r, refused, fmt.Errorf("namespace %q %s", on.Namespace, strings.Join(wrong, ", ")))
+		return
+	}
 	s.mu.Lock()
 	dropped := s.queued.add(r)
 	s.mu.Unlock()

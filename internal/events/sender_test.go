@@ -242,6 +242,22 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
+// The claimRef of a PV may name a namespace that no request can have.
+func TestImpossibleNamespaceIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		s, run := sender(t, a)
+		s.Event(podOf("a/b", "a"), v1.EventTypeNormal, "InUse", "-")
+		s.Event(podOf("ns", "b"), v1.EventTypeNormal, "InUse", "-")
+		run()
+		synctest.Wait()
+		if !slices.Equal(a.events, []string{"ns b InUse -"}) {
+			t.Errorf("recorded %q", a.events)
+		}
+		wantDropped(t, s, refused, 1)
+	})
+}
+
 // An Event that repeats is patched, and one that the API server has removed is created again.
 func TestRepeatedEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
