@@ -184,9 +184,6 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 	ready := &readiness{reclaimer: all.reclaimer, provisioner: all.provisioner}
 	state.Begin(ready.check)
 	running.Go(func() { app.ReturnMemory(background, all.reclaimer.WaitSynced) })
-	running.Go(func() {
-		app.WatchPermissions(background, all.checkers, func(missing []permission.Permission) { ready.update(missing, state) })
-	})
 	s.leader.Keep = !s.gates.Enabled(releaseLeaseGate)
 	s.leader.Settings.Labels = ownLabels(s.leader.Settings.Labels, s.driver.Name())
 
@@ -195,8 +192,10 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 	if err != nil {
 		return err
 	}
-	state.Watch(elector.Check)
-	err = app.RunControllers(ctx, all.running, s.grace, elector)
+	err = app.Process[app.Controller]{
+		Controllers: all.running, Election: elector, State: state, Grace: s.grace, Checkers: all.checkers,
+		Lacking: func(missing []permission.Permission) { ready.update(missing, state) },
+	}.Run(ctx, background, running)
 	if all.log != nil && all.log.stepsAside(elector != nil, err) {
 		s.metrics.stopped.Store(true)
 		return all.log.stepAside(ctx, err)

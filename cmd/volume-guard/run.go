@@ -67,13 +67,11 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	state.Watch(elector.Check)
 	running.Go(func() { app.ReturnMemory(background, all.waitSynced) })
-	running.Go(func() {
-		app.WatchPermissions(background, append(append(checkers, needs...), elector),
-			func(missing []permission.Permission) { state.Lack(app.BlockingPermissions(missing)...) })
-	})
-	err = app.RunControllers(ctx, all, o.grace, elector)
+	err = app.Process[guard]{
+		Controllers: all, Election: elector, State: state, Grace: o.grace, Checkers: append(checkers, needs...),
+		Lacking: func(missing []permission.Permission) { state.Lack(app.BlockingPermissions(missing)...) },
+	}.Run(ctx, background, &running)
 	select {
 	case unserved := <-broken:
 		return errors.Join(err, unserved)

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
@@ -54,6 +58,44 @@ func (c *fake) Run(ctx context.Context) error {
 func (c *fake) Stop()        { c.once.Do(func() { close(c.stopped) }) }
 func (c *fake) Synced() bool { return c.synced }
 
+func processOf(grace time.Duration, controllers ...Controller) Process[Controller] {
+	return Process[Controller]{Controllers: controllers, Election: (*leader.Elector)(nil), Grace: grace}
+}
+
+// election is one that this replica wins, without the permission to renew its Lease.
+type election struct{ unhealthy error }
+
+var update = permission.Permission{Verb: "update", Resource: "leases", Unsafe: true}
+
+func (election) MissingPermissions(context.Context) ([]permission.Permission, error) {
+	return []permission.Permission{update}, nil
+}
+func (e election) Check() error { return e.unhealthy }
+func (election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
+	return lead(ctx)
+}
+
+// The health endpoints and the log show the state of the election.
+func TestElectionIsWatched(t *testing.T) {
+	unhealthy, get := errors.New("the Lease was not renewed"), permission.Permission{Verb: "get", Resource: "pods"}
+	state := health.NewState(func() error { return nil })
+	p := processOf(time.Minute)
+	lacking := make(chan []permission.Permission, 1)
+	p.Election, p.State, p.Checkers = election{unhealthy}, state, []PermissionChecker{lacks{get}}
+	p.Lacking = func(missing []permission.Permission) { lacking <- missing }
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.Run(ctx, ctx, &running) })
+	if missing := <-lacking; !slices.Equal(missing, []permission.Permission{get, update}) {
+		t.Errorf("missing permissions %v", missing)
+	}
+	if err := state.Alive(); !errors.Is(err, unhealthy) {
+		t.Errorf("Alive = %v, want %v", err, unhealthy)
+	}
+	cancel()
+	running.Wait()
+}
+
 func TestRunControllersGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quick, slow, starting := newFake(), newFake(), newFake()
@@ -61,7 +103,7 @@ func TestRunControllersGrace(t *testing.T) {
 		starting.synced = false
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := RunControllers(ctx, []Controller{quick, slow, starting}, 50*time.Millisecond, nil); err != nil {
+		if err := processOf(50*time.Millisecond, quick, slow, starting).runControllers(ctx); err != nil {
 			t.Errorf("the end that was asked for: %v", err)
 		}
 		if quick.cutOff || !slow.cutOff || !starting.cutOff {
@@ -73,7 +115,7 @@ func TestRunControllersGrace(t *testing.T) {
 func TestFailedControllerEndsOthers(t *testing.T) {
 	fails, other := newFake(), newFake()
 	fails.fails = errors.New("broken")
-	if err := RunControllers(t.Context(), []Controller{other, fails}, time.Minute, nil); !errors.Is(err, fails.fails) {
+	if err := processOf(time.Minute, other, fails).runControllers(t.Context()); !errors.Is(err, fails.fails) {
 		t.Errorf("Run = %v, want %v", err, fails.fails)
 	}
 	if !other.cutOff {
@@ -85,7 +127,7 @@ func TestRunWithoutControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- RunControllers[Controller](ctx, nil, time.Minute, nil) }()
+		go func() { ended <- processOf(time.Minute).runControllers(ctx) }()
 		synctest.Wait()
 		if len(ended) > 0 {
 			t.Error("ended before its context")

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
@@ -85,10 +86,33 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-func TestReturnMemoryWithoutLists(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	// Both calls return at once, because ctx has ended.
-	ReturnMemory(ctx, func(ctx context.Context) error { return ctx.Err() })
-	ReturnMemory(ctx, func(context.Context) error { return nil })
+// Memory is returned once, after the first lists.
+func TestReturnMemory(t *testing.T) {
+	forced := func() uint32 {
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.NumForcedGC
+	}
+	for sentence, c := range map[string]struct {
+		ended bool
+		lists error
+		want  uint32
+	}{
+		"after the lists":  {false, nil, 1},
+		"the lists fail":   {false, context.Canceled, 0},
+		"the program ends": {true, nil, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			if c.ended {
+				end()
+			}
+			before := forced()
+			ReturnMemory(ctx, func(context.Context) error { return c.lists })
+			if got := forced() - before; got != c.want {
+				t.Errorf("%s: %d collections, want %d", sentence, got, c.want)
+			}
+		})
+	}
 }

@@ -40,9 +40,9 @@ func MissingPermissions(ctx context.Context, of []PermissionChecker) ([]permissi
 	return all, nil
 }
 
-// WatchPermissions reports and then logs the missing permissions, at the start and after each change. It repeats the
+// watchPermissions reports and then logs the missing permissions, at the start and after each change. It repeats the
 // check until all permissions are granted or ctx ends.
-func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(missing []permission.Permission)) {
+func watchPermissions(ctx context.Context, of []PermissionChecker, report func(missing []permission.Permission)) {
 	var before []permission.Permission
 	for {
 		missing, err := MissingPermissions(ctx, of)

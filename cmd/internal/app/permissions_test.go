@@ -37,7 +37,7 @@ func TestWatchPermissions(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var reported [][]permission.Permission
-			WatchPermissions(ctx, []PermissionChecker{l}, func(missing []permission.Permission) {
+			watchPermissions(ctx, []PermissionChecker{l}, func(missing []permission.Permission) {
 				reported = append(reported, missing)
 				cancel() // no second check follows
 			})

@@ -251,6 +251,15 @@ func TestReadinessFailsWithoutPermissionToReadClaims(t *testing.T) {
 	t.Logf("green and at work %v after the right was granted", time.Since(granted).Round(time.Second))
 }
 
+// A replica that may not use its Lease never leads.
+func TestReadinessFailsWithoutLease(t *testing.T) {
+	fixture.Begin(t, fixture.AboutProgram)
+	env := newForRole(t, "companion", mockdriver.Options{})
+	car := env.LaunchSidecar("--role=companion", "--leader-election", "--leader-election-namespace=default")
+	env.Must(car.WaitLog(env.WithTimeout(), "Preflight: may not get leases"))
+	env.waitUnready(car, "leases")
+}
+
 // waitUnready waits until /readyz is red and gives this reason, which comes after the program has logged it.
 func (env *environment) waitUnready(car *program.Program, why string) {
 	env.T.Helper()
