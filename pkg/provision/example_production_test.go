@@ -72,8 +72,11 @@ func runReplica(ctx context.Context, namespace, pod string) error {
 		return err
 	}
 
-	// This client has limits of its own, so that a busy program renews its lease.
-	electing, err := kubernetes.NewForConfig(config)
+	// This client has limits of its own, so that a busy program renews its lease, and a request that
+	// hangs leaves time for another one before the renew deadline.
+	own := rest.CopyConfig(config)
+	own.Timeout = renewDeadline / 2
+	electing, err := kubernetes.NewForConfig(own)
 	if err != nil {
 		return err
 	}
@@ -189,6 +192,9 @@ type worker interface {
 	stop()
 }
 
+// renewDeadline is the time that the leader tries to renew its lease for.
+const renewDeadline = 10 * time.Second
+
 // lead waits for the lease, runs the worker while it is held, and stops it when ctx ends. An error
 // means that the process has to start anew.
 func lead(ctx context.Context, clock *leadership.Clock, lock resourcelock.Interface,
@@ -198,7 +204,7 @@ func lead(ctx context.Context, clock *leadership.Clock, lock resourcelock.Interf
 	var began atomic.Bool
 	ended := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: clock.Lock(lock), LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
+		Lock: clock.Lock(lock), LeaseDuration: 15 * time.Second, RenewDeadline: renewDeadline,
 		RetryPeriod: 5 * time.Second,
 		// The lease is not released but expires: client-go would also release it while calls are
 		// still in flight.
@@ -215,6 +221,7 @@ func lead(ctx context.Context, clock *leadership.Clock, lock resourcelock.Interf
 	if err != nil {
 		return err
 	}
+	health.SetLeaderElection(elector) // NewLeaderElector does not connect a WatchDog
 	defer context.AfterFunc(ctx, func() {
 		w.stop() // a leader ends when its calls have ended
 		if !began.Load() {

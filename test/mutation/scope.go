@@ -53,11 +53,11 @@ var scopes = []scope{
 	{folder: "pkg/reclaim", files: "brake.go", funcs: "*.syncBrake"},
 	{folder: "pkg/reclaim", files: "admission.go", funcs: "*.noteMissed *.missed"},
 	{folder: "pkg/leadership", files: "clock.go guard.go", statements: true},
-	{folder: "cmd/internal/leader", files: "leader.go"},
+	{folder: "cmd/internal/leader", files: "leader.go", statements: true},
 
 	{folder: "internal/engine/intree", except: words, statements: true, also: "pkg/intree"},
 	{folder: "pkg/intree", files: "execute.go", funcs: "*.carryOut *.make policyOf", statements: true},
-	{folder: "pkg/intree", files: "cluster.go", funcs: "*.countAttachments *.patchFinalizers unchanged *.setPolicy"},
+	{folder: "pkg/intree", files: "cluster.go", funcs: "*.countAttachments *.patchFinalizers *.setPolicy"},
 
 	{folder: "internal/engine/pvclaim", statements: true},
 	{folder: "internal/engine/session", statements: true},

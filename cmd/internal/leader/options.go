@@ -143,6 +143,8 @@ func (o *Options) Elector(config *rest.Config, name string, clock *leadership.Cl
 	c.Name, c.Namespace, c.Clock = name, o.Namespace(), clock
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = 0, 0
+	// A request that hangs leaves time for another one before the renew deadline, as in client-go's NewFromKubeconfig.
+	own.Timeout = max(time.Second, c.RenewDeadline/2)
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "leader-election"))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for leader election: %w", err)

@@ -3,8 +3,13 @@ package leader
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestLeaseLabelsFlag(t *testing.T) {
@@ -26,6 +31,20 @@ func TestLeaseLabelsFlag(t *testing.T) {
 		err := fs.Parse([]string{"--leader-election-labels=" + text})
 		if (err == nil) != (want != nil) || err == nil && !maps.Equal(o.Settings.Labels, want) {
 			t.Errorf("%q: %v, %v", text, o.Settings.Labels, err)
+		}
+	}
+}
+
+// A request that hangs leaves time for another one before the renew deadline.
+func TestElectorRequestsHaveTimeout(t *testing.T) {
+	for deadline, want := range map[time.Duration]time.Duration{10 * time.Second: 5 * time.Second,
+		time.Second: time.Second} {
+		o := &Options{}
+		o.Settings.RenewDeadline = deadline
+		e := must.Get(o.Elector(&rest.Config{Host: "http://127.0.0.1:1"}, "disk", leadership.NewClock()))(t)
+		client, ok := e.client.CoordinationV1().RESTClient().(*rest.RESTClient)
+		if !ok || client.Client.Timeout != want {
+			t.Errorf("with a renew deadline of %v: %T, want %v", deadline, e.client.CoordinationV1().RESTClient(), want)
 		}
 	}
 }
