@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strings"
 	"sync"
 
@@ -87,7 +88,7 @@ func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, filter *au
 	if address == "" {
 		return nil
 	}
-	if _, taken := o.more[o.metricsPath]; taken {
+	if o.taken(o.metricsPath) {
 		return fmt.Errorf("--metrics-path=%s: another page has this path; set a different one", o.metricsPath)
 	}
 	handler := o.handler(filter, state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer))
@@ -101,6 +102,13 @@ func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, filter *au
 		}
 	})
 	return nil
+}
+
+// taken reports whether another page than the metrics has the path.
+func (o *Options) taken(path string) bool {
+	_, more := o.more[path]
+	return more || o.pprof && strings.HasPrefix(path, profiles) ||
+		slices.Contains([]string{"/healthz", "/readyz", leader.HealthPath}, path)
 }
 
 // profiles is the path of the profiles, whose permission covers all paths below it.

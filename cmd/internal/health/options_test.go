@@ -26,13 +26,16 @@ func TestProgramPath(t *testing.T) {
 			t.Errorf("%s: %q", path, answer.Body)
 		}
 	}
-	o.metricsPath = "/own"
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var running sync.WaitGroup
-	if err := o.Start(ctx, &running, nil, NewState(nil)); err == nil ||
-		!strings.Contains(err.Error(), "--metrics-path=/own") {
-		t.Errorf("two that are served under one path: %v", err)
+	o.pprof = true
+	for _, path := range []string{"/own", "/healthz", "/readyz", "/healthz/leader-election", "/debug/pprof/profile"} {
+		o.metricsPath = path
+		if err := o.Start(ctx, &running, nil, NewState(nil)); err == nil ||
+			!strings.Contains(err.Error(), "--metrics-path="+path) {
+			t.Errorf("two that are served under %s: %v", path, err)
+		}
 	}
 }
 
