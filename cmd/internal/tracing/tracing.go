@@ -25,9 +25,8 @@ import (
 const (
 	// all is the sampling rate that sends every trace.
 	all = 1_000_000
-	// sendFor is the timeout of one try to send a batch, and tryFor bounds all tries. If the collector is unavailable
-	// for longer, spans that exceed the queue are dropped.
-	sendFor, tryFor = 5 * time.Second, 30 * time.Second
+	// sendFor bounds all tries to send a batch, which is dropped then. Spans that exceed the queue are dropped, too.
+	sendFor = 30 * time.Second
 	// flushFor bounds the wait for the last spans at the end of the program.
 	flushFor = 2 * time.Second
 )
@@ -95,7 +94,7 @@ func (o *Options) Start(ctx context.Context, program, version string, further ..
 	ctx = context.WithoutCancel(ctx)
 	exporter, err := otlptracegrpc.New(ctx, append(further, otlptracegrpc.WithEndpointURL(endpoint),
 		otlptracegrpc.WithTimeout(sendFor), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true,
-			InitialInterval: time.Second, MaxInterval: sendFor, MaxElapsedTime: tryFor}))...)
+			InitialInterval: time.Second, MaxInterval: 5 * time.Second, MaxElapsedTime: sendFor}))...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("trace to %s: %w", endpoint, err)
 	}

@@ -83,7 +83,7 @@ func TestStopSendsLastSpans(t *testing.T) {
 }
 
 // More spans are ended than the queue can hold (2048), and no batch of 512 is ever answered. If the work waited for
-// batches, it would take sendFor for each of fifteen, and an end that waited for the last one would take tryFor. The
+// batches, it would take sendFor for each of fifteen, as would an end that waited for the last one. The
 // bubble's time advances only while every goroutine waits, so work that takes no time has not waited.
 func TestUnreachableCollectorDelaysNoWork(t *testing.T) {
 	for name, dial := range map[string]func() (net.Conn, error){
