@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // Clients holds the typed clients of the controllers, which share one connection.
@@ -38,11 +40,24 @@ func ClientsOf(c kubernetes.Interface) Clients {
 // the client side, where client-go would use 5 a second. The number of workers bounds the requests, and the API
 // server's priority and fairness (429 with Retry-After, which client-go obeys) protects the server.
 func ConfigOf(config *rest.Config) *rest.Config {
-	c := rest.CopyConfig(config)
-	if c.QPS == 0 {
-		c.QPS = -1
-	}
+	c := Limited(config)
 	c.Wrap(bounded)
+	return c
+}
+
+// Limited returns a copy of config, whose clients share one limit of requests, and nil for nil. client-go would give
+// each of them, and so each API group, a limit of its own.
+func Limited(config *rest.Config) *rest.Config {
+	if config == nil {
+		return nil
+	}
+	c := rest.CopyConfig(config)
+	switch {
+	case c.QPS == 0:
+		c.QPS = -1
+	case c.QPS > 0 && c.RateLimiter == nil:
+		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, cmp.Or(c.Burst, rest.DefaultBurst))
+	}
 	return c
 }
 

@@ -184,6 +184,7 @@ type clients struct {
 }
 
 func newClients(config *rest.Config, cfg Config) (c clients, err error) {
+	config = kube.Limited(config)
 	if c.Clients, err = controller.Connect("create a controller that fences nodes", config, cfg); err != nil {
 		return c, err
 	}

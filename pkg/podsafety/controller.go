@@ -14,6 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
@@ -154,6 +155,7 @@ const otherWorkers = 2
 // New returns a Controller for the cluster of config, which is copied, and starts nothing: see Run. A QPS of 0 in
 // config means that only the number of workers limits the calls.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
+	config = kube.Limited(config)
 	clients, err := controller.Connect("create a controller for pod safety", config, cfg)
 	if err != nil {
 		return nil, err
