@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -116,10 +117,11 @@ func (s *Sender) report(object runtime.Object, subject types.UID, annotations ma
 	r := &report{slot: slot{object: *on, reason: reason, subject: subject}, resourceVersion: on.ResourceVersion,
 		eventType: eventType, message: message, annotations: annotations, at: clock.RealClock{}.Now()}
 	r.object.ResourceVersion = ""
-	// No request has such a namespace, which the claimRef of a PV may name. Without an answer, the Event would keep all
-	// later ones from being sent.
-	if wrong := rest.IsValidPathSegmentName(on.Namespace); len(wrong) > 0 {
-		s.drop(r, refused, fmt.Errorf("namespace %q %s", on.Namespace, strings.Join(wrong, ", ")))
+	// No request has such a namespace or name, which the claimRef of a PV may have. Without an answer, the Event would
+	// keep all later ones from being sent.
+	wrong := slices.Concat(rest.IsValidPathSegmentName(on.Namespace), rest.IsValidPathSegmentName(on.Name))
+	if len(wrong) > 0 {
+		s.drop(r, refused, fmt.Errorf("a namespace or name %s", strings.Join(wrong, ", ")))
 		return
 	}
 	s.mu.Lock()

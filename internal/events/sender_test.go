@@ -242,19 +242,20 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
-// The claimRef of a PV may name a namespace that no request can have.
-func TestImpossibleNamespaceIsDropped(t *testing.T) {
+// The claimRef of a PV may have a namespace and name that no request can have.
+func TestImpossibleObjectIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
 		s, run := sender(t, a)
 		s.Event(podOf("a/b", "a"), v1.EventTypeNormal, "InUse", "-")
+		s.Event(podOf("ns", "a/b"), v1.EventTypeNormal, "InUse", "-")
 		s.Event(podOf("ns", "b"), v1.EventTypeNormal, "InUse", "-")
 		run()
 		synctest.Wait()
 		if !slices.Equal(a.events, []string{"ns b InUse -"}) {
 			t.Errorf("recorded %q", a.events)
 		}
-		wantDropped(t, s, refused, 1)
+		wantDropped(t, s, refused, 2)
 	})
 }
 

@@ -26,7 +26,8 @@ func bounded(next http.RoundTripper) http.RoundTripper { return boundedTransport
 type checkKey struct{}
 
 // Checked returns a context in which a client of this package sends a request only if check returns nil. It is called
-// last, after every rate limit, and before each of client-go's retries, which may take a minute.
+// last, after every rate limit, and before each of client-go's retries, which may take a minute. A new connection may
+// still delay the request, up to its timeout.
 func Checked(ctx context.Context, check func() error) context.Context {
 	return context.WithValue(ctx, checkKey{}, check)
 }

@@ -73,7 +73,8 @@ type feed struct {
 	shared int
 
 	mu sync.Mutex
-	// running are the Caches that run, and end ends their reflector and waits for its end; both are guarded by mu.
+	// running are the Caches that run, and end ends their reflector and waits for its end, except for a list that it has
+	// begun and whose result is not used; both are guarded by mu.
 	running []follower
 	end     func()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -68,16 +69,27 @@ type Patcher[T any] interface {
 		subresources ...string) (T, error)
 }
 
-// PatchFinalizers carries out p and returns the resulting object.
+// PatchFinalizers carries out p and returns the resulting object, also with ErrUndone.
 //
 // The API server's answers are classified by their meaning, not by their code: ErrGone (404 for this name, or another
-// UID under the name), and ErrChanged (409, or the object became terminating so that no finalizer can be added). After
-// any other error, the write may have happened.
-func PatchFinalizers[T any](ctx context.Context, objects Patcher[T], p FinalizerPatch) (after T, err error) {
-	if after, err = patch(ctx, objects, p.Name, types.StrategicMergePatchType, p.body, p.FieldManager); err != nil {
+// UID under the name), ErrChanged (409, or the object became terminating so that no finalizer can be added), and
+// ErrUndone (a success, after which the object lacks an added finalizer or has a removed one). After any other error,
+// the write may have happened.
+func PatchFinalizers[T metav1.Object](ctx context.Context, objects Patcher[T], p FinalizerPatch) (after T, err error) {
+	after, err = patch(ctx, objects, p.Name, types.StrategicMergePatchType, p.body, p.FieldManager)
+	if err == nil && p.undone(after.GetFinalizers()) {
+		err = fmt.Errorf("%w: it has %q", ErrUndone, after.GetFinalizers())
+	}
+	if err != nil {
 		return after, fmt.Errorf("patch finalizers of %s %q: %w", noun(after), p.Name, err)
 	}
 	return after, nil
+}
+
+func (p FinalizerPatch) undone(after []string) bool {
+	has := func(f string) bool { return slices.Contains(after, f) }
+	lacks := func(f string) bool { return !has(f) }
+	return slices.ContainsFunc(p.Remove, has) || slices.ContainsFunc(p.Add, lacks)
 }
 
 // patch sends the body of a patch. It returns the zero value with an error, which Meaning has classified.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,7 +35,11 @@ func answering(t *testing.T, answer metav1.Status) (corev1.CoreV1Interface, *[]s
 			_ = json.NewEncoder(w).Encode(answer)
 			return
 		}
-		_, _ = w.Write([]byte(`{"metadata":{"name":"a"}}`))
+		finalizers := "[]"
+		if strings.Contains(string(body), `"finalizers":["x"]`) {
+			finalizers = `["x"]`
+		}
+		_, _ = w.Write([]byte(`{"metadata":{"name":"a","finalizers":` + finalizers + `}}`))
 	}))
 	t.Cleanup(server.Close)
 	client, err := corev1.NewForConfig(&rest.Config{Host: server.URL, QPS: -1,
@@ -82,6 +87,37 @@ var writes = map[string]func(context.Context, corev1.CoreV1Interface) error{
 			Owners: &[]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "q"}}}),
 	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"ownerReferences":null,"resourceVersion":"7","uid":"u"}}`: patchMetadata(
 		MetadataPatch{Name: "a", UID: "u", ResourceVersion: "7", Owners: new([]metav1.OwnerReference)}),
+}
+
+// answeringPod answers each patch with a pod that has these finalizers.
+type answeringPod []string
+
+func (f answeringPod) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*v1.Pod,
+	error) {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: f}}, nil
+}
+
+// An admission policy that reverts the change makes the write a success without an effect.
+func TestUndoneFinalizers(t *testing.T) {
+	x, y, both := []string{"x"}, []string{"y"}, []string{"x", "y"}
+	for sentence, c := range map[string]struct {
+		add, remove, after []string
+		undone             bool
+	}{
+		"added":                      {x, nil, both, false},
+		"added, and removed again":   {x, nil, y, true},
+		"one of two is added":        {both, nil, y, true},
+		"removed":                    {nil, x, y, false},
+		"removed, and added again":   {nil, x, both, true},
+		"exchanged":                  {x, y, x, false},
+		"added beside a removed one": {x, y, both, true},
+	} {
+		after, err := PatchFinalizers(t.Context(), answeringPod(c.after),
+			FinalizerPatch{Name: "a", UID: "u", Add: c.add, Remove: c.remove})
+		if errors.Is(err, ErrUndone) != c.undone || (err != nil) != c.undone || len(after.Finalizers) != len(c.after) {
+			t.Errorf("%s: %v, %v", sentence, after, err)
+		}
+	}
 }
 
 func patchPV(p FinalizerPatch) func(context.Context, corev1.CoreV1Interface) error {

@@ -57,7 +57,7 @@ func (e *entry[R]) leftOut() bool { return e.left }
 const cachePage = 2000
 
 // source is the reflector's ListerWatcher, which lists page by page, and reduces each page to entries before it
-// requests the next. Only the reflector's goroutines call it, one at a time.
+// requests the next. Only reflectors call it, one at a time but for the list of one that has ended.
 //
 // A streamed list (WatchList) would do the same, but not with every API server, and it decodes each object twice: for
 // 100,000 PVs it took twice the processor time and memory.

@@ -237,14 +237,14 @@ func (r *releaser) pass(ctx context.Context, gone removal) (names []string, err 
 }
 
 // removeFinalizers removes finalizers from a PV that has not changed since it was read. A PV that is gone has none, and
-// a changed PV is left to the next pass.
+// a changed PV, or one that got them again in the write, is left to the next pass.
 func (r *releaser) removeFinalizers(ctx context.Context, pv *v1.PersistentVolume, drop []string) error {
 	ctx, cancel := r.withTimeout(ctx)
 	defer cancel()
 	_, err := kube.PatchFinalizers(ctx, r.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
 		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Remove: drop,
 	})
-	if errors.Is(err, kube.ErrGone) || errors.Is(err, kube.ErrChanged) {
+	if errors.Is(err, kube.ErrGone) || errors.Is(err, kube.ErrChanged) || errors.Is(err, kube.ErrUndone) {
 		return nil
 	}
 	return err

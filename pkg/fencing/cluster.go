@@ -222,11 +222,13 @@ func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
 		return fmt.Errorf("write the status of NodeFence %q: %w", ask.Node, kube.Meaning(err, ask.Node))
 	}
 	if !sameStatus(*ask.Status, kept.Status) {
-		return fmt.Errorf("write the status of NodeFence %q: the API server keeps a part of it; "+
-			"apply node-fencing-crd.yaml of this release: %w", ask.Node, kube.ErrUndone)
+		return fmt.Errorf("write the status of NodeFence %q: %w", ask.Node, errOldKind)
 	}
 	return nil
 }
+
+// errOldKind is the error of a status that is kept only in part.
+var errOldKind = errors.New("the API server keeps only a part of it: apply node-fencing-crd.yaml of this release")
 
 // sameStatus compares the JSON of two statuses, in which times are whole seconds.
 func sameStatus(a, b v1alpha1.NodeFenceStatus) bool {

@@ -191,7 +191,7 @@ func TestStatusIsKeptWhole(t *testing.T) {
 		Attempts: []v1alpha1.Attempt{{Number: 1, Agent: "off", UndoTry: 1, UndoTriedAt: &at}}}}
 	for attempt, want := range map[string]error{
 		`"undoTry":1,"undoTriedAt":"2026-01-02T03:04:05Z"`: nil,
-		`"undoTriedAt":"2026-01-02T03:04:05Z"`:             kube.ErrUndone,
+		`"undoTriedAt":"2026-01-02T03:04:05Z"`:             errOldKind,
 	} {
 		s := kubetest.NewServer(t, map[string]string{"/nodefences/a/status": objectOf("NodeFence", "",
 			`,"status":{"attempts":[{"number":1,"agent":"off",`+attempt+`}]}`)})

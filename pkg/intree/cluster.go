@@ -14,7 +14,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/pvclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -72,8 +71,6 @@ func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count in
 	return count, nil
 }
 
-// patchFinalizers relies on the returned object, because a write succeeds without effect if an admission policy adds
-// the finalizer again.
 func (a apiServer) patchFinalizers(ctx context.Context, pv intree.PV, add, remove []string) (*v1.PersistentVolume,
 	error) {
 	after, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
@@ -83,27 +80,7 @@ func (a apiServer) patchFinalizers(ctx context.Context, pv intree.PV, add, remov
 	if err != nil {
 		return nil, err
 	}
-	if undone := unchanged(after.Finalizers, add, remove); undone != "" {
-		return nil, fmt.Errorf("patch finalizers of PV %q: %w: the API server accepted the change, but not for %s: look "+
-			"for an admission policy or webhook that undoes it",
-			pv.Name, reclaim.ErrFinalizerRestored, undone)
-	}
 	return after, nil
-}
-
-// unchanged returns the first finalizer that a patch did not change, empty for none.
-func unchanged(now, add, remove []string) string {
-	for _, f := range add {
-		if !slices.Contains(now, f) {
-			return f
-		}
-	}
-	for _, f := range remove {
-		if slices.Contains(now, f) {
-			return f
-		}
-	}
-	return ""
 }
 
 func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {

@@ -17,7 +17,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -82,7 +81,7 @@ func TestRestoredFinalizerIsAnError(t *testing.T) {
 		})
 		after, err := serverOf(client).patchFinalizers(t.Context(), intree.PV{Name: "pv", UID: "pv-uid"},
 			c.add, c.remove)
-		if (err != nil) != c.fails || errors.Is(err, reclaim.ErrFinalizerRestored) != c.restored ||
+		if (err != nil) != c.fails || errors.Is(err, kube.ErrUndone) != c.restored ||
 			(after == nil) != c.fails {
 			t.Errorf("%s: %v, %v", name, after, err)
 		}

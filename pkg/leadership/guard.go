@@ -35,8 +35,8 @@ func reviews() []string {
 }
 
 // Transport returns a wrapper (rest.Config.Wrap) for a client that writes as the leader. A write that is due to be
-// sent while the holder must not act is refused with an error that wraps ErrExpired. This is the last moment before a
-// request leaves the process, after every rate limit and retry. Reads are always sent, as are requests that store
+// sent while the holder must not act is refused with an error that wraps ErrExpired. That is checked
+// after every rate limit and retry; only a new connection may delay the request further. Reads are always sent, as are requests that store
 // nothing (SubjectAccessReview, TokenReview and their like).
 //
 // Requests in flight are cut off by their contexts, which must end with the lease.

@@ -3,7 +3,6 @@ package podsafety
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/api/core/v1"
@@ -95,18 +94,17 @@ func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (o
 }
 
 func (a apiServer) patchPod(ctx context.Context, ask podsafety.Ask, add bool) error {
-	return patch(ctx, a, a.clients.Core.Pods(ask.Namespace), "pod",
+	return patch(ctx, a, a.clients.Core.Pods(ask.Namespace),
 		kube.FinalizerPatch{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}, add)
 }
 
 func (a apiServer) patchClaim(ctx context.Context, claim podsafety.Claim, add bool) error {
-	return patch(ctx, a, a.clients.Core.PersistentVolumeClaims(claim.Namespace), "claim",
+	return patch(ctx, a, a.clients.Core.PersistentVolumeClaims(claim.Namespace),
 		kube.FinalizerPatch{Name: claim.Name, UID: claim.UID}, add)
 }
 
-// patch adds or removes the finalizer and checks the answer, because an admission policy that reverts the change makes
-// the write a success without an effect.
-func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T], what string, p kube.FinalizerPatch,
+// patch adds or removes the finalizer.
+func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T], p kube.FinalizerPatch,
 	add bool) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -115,17 +113,8 @@ func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T]
 	} else {
 		p.Remove = []string{objects.RunningFinalizer}
 	}
-	after, err := kube.PatchFinalizers(ctx, of, p)
-	if err != nil {
-		return err
-	}
-	switch has := slices.Contains(after.GetFinalizers(), objects.RunningFinalizer); {
-	case add && !has:
-		return fmt.Errorf("add finalizer %s to %s %q: %w", objects.RunningFinalizer, what, p.Name, kube.ErrUndone)
-	case !add && has:
-		return fmt.Errorf("remove finalizer %s from %s %q: %w", objects.RunningFinalizer, what, p.Name, kube.ErrUndone)
-	}
-	return nil
+	_, err := kube.PatchFinalizers(ctx, of, p)
+	return err
 }
 
 func (a apiServer) forceDelete(ctx context.Context, ask podsafety.Ask) error {

@@ -136,20 +136,15 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 	}
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	list, err := a.clients.Core.Nodes().List(ctx,
-		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: a.node.Segments})})
+	names, err := kube.ListAll(ctx, a.clients.Core.Nodes().List,
+		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: a.node.Segments})},
+		func(o *v1.Node) string { return o.Name })
 	if err != nil {
 		return nil, fmt.Errorf("list the nodes in the place of node %q: %w", a.node.Name, err)
-	}
-	names := make([]string, 0, len(list.Items))
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
 	}
 	return names, nil
 }
 
-// patchFinalizers checks the returned object: if an admission policy adds a finalizer again, the write succeeds
-// without any change.
 func (a apiServer) patchFinalizers(
 	ctx context.Context, pv volume.PV, add, drop []string, bound bool,
 ) (volume.PV, error) {
@@ -164,26 +159,13 @@ func (a apiServer) patchFinalizers(
 		clients = a.background
 	}
 	object, err := kube.PatchFinalizers(ctx, clients.Core.PersistentVolumes(), p)
-	if err != nil {
+	switch {
+	case err != nil && !errors.Is(err, kube.ErrUndone):
 		return volume.PV{}, err
+	case err != nil && slices.ContainsFunc(drop, func(f string) bool { return slices.Contains(object.Finalizers, f) }):
+		err = fmt.Errorf("%w: %w", ErrFinalizerRestored, err)
 	}
-	after := volume.At(a.node, object)
-	for _, f := range drop {
-		if slices.Contains(object.Finalizers, f) {
-			return after,
-				fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change and kept %s: look for an admission "+
-					"policy or webhook that adds it again",
-					pv.Name, ErrFinalizerRestored, f)
-		}
-	}
-	for _, f := range add {
-		if !slices.Contains(object.Finalizers, f) {
-			return after,
-				fmt.Errorf("patch finalizers of PV %q: the API server took the change without %s: look for an admission policy "+
-					"or webhook that removes it", pv.Name, f)
-		}
-	}
-	return after, nil
+	return volume.At(a.node, object), err
 }
 
 func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (uid types.UID, on bool, err error) {

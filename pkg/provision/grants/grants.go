@@ -54,18 +54,19 @@ func (r *Reader) In(ctx context.Context, namespace string) ([]request.Grant, err
 	if namespace == "" {
 		return nil, errors.New("list ReferenceGrants: empty namespace") // an empty namespace would list all
 	}
-	list, err := r.client.Namespace(namespace).List(ctx, metav1.ListOptions{})
+	all, err := kube.ListAll(ctx, r.client.Namespace(namespace).List, metav1.ListOptions{},
+		func(o *unstructured.Unstructured) *unstructured.Unstructured { return o })
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("%w: %w", ErrNotInstalled, err)
 	case err != nil:
 		return nil, fmt.Errorf("list ReferenceGrants of namespace %q: %w", namespace, err)
 	}
-	grants := make([]request.Grant, 0, len(list.Items))
-	for i := range list.Items {
-		read, err := grantOf(&list.Items[i])
+	grants := make([]request.Grant, 0, len(all))
+	for _, o := range all {
+		read, err := grantOf(o)
 		if err != nil {
-			return nil, fmt.Errorf("read ReferenceGrant %q of namespace %q: %w", list.Items[i].GetName(), namespace, err)
+			return nil, fmt.Errorf("read ReferenceGrant %q of namespace %q: %w", o.GetName(), namespace, err)
 		}
 		grants = append(grants, read)
 	}

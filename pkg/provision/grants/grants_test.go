@@ -21,7 +21,7 @@ const path = "/apis/gateway.networking.k8s.io/v1beta1/namespaces/shop/referenceg
 func serve(t *testing.T, code int, body string) *Reader {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != path || r.URL.RawQuery != "" {
+		if r.URL.Path != path || r.URL.RawQuery != "limit=500" {
 			t.Errorf("asked %s", r.URL)
 		}
 		if strings.HasPrefix(body, "{") {
