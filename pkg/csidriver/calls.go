@@ -17,6 +17,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 )
 
+// maxAnswer bounds an answer of the driver, in bytes. gRPC allows 4 MiB, less than a driver needs that lists all its
+// volumes in one page.
+const maxAnswer = 64 << 20
+
 // errNameless: CreateVolume succeeded without a volume_id in the answer.
 var errNameless = errors.New("the driver answers with a volume that has no id")
 
@@ -87,7 +91,7 @@ func send[Q, A any](ctx context.Context, d *Driver, rpc func(context.Context, Q,
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	// No logger for csi-lib-utils, which would log the driver's error and the volumes' attributes unfiltered.
-	answer, err := rpc(forLibrary(ctx), request, d.ifKnown())
+	answer, err := rpc(forLibrary(ctx), request, d.ifKnown(), grpc.MaxCallRecvMsgSize(maxAnswer))
 	return answer, plainly(err, secrets)
 }
 

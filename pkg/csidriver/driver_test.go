@@ -358,3 +358,23 @@ func TestErrorMessagesHideSecrets(t *testing.T) {
 		t.Error("no error is one")
 	}
 }
+
+// gRPC gives the code of an answer to an answer that it does not read, after which the volume may exist.
+func TestAnswerUnreadByGRPCIsUncertain(t *testing.T) {
+	for _, c := range []struct {
+		code codes.Code
+		text string
+		want errclass.Class
+	}{
+		{codes.ResourceExhausted, "no space", errclass.Exhausted},
+		{codes.ResourceExhausted, "grpc: received message larger than max (99 vs. 9)", errclass.Uncertain},
+		{codes.ResourceExhausted, "stream terminated by RST_STREAM with error code: ENHANCE_YOUR_CALM", errclass.Uncertain},
+		{codes.PermissionDenied, "no", errclass.Refused},
+		{codes.PermissionDenied, "stream terminated by RST_STREAM with error code: INADEQUATE_SECURITY", errclass.Uncertain},
+		{codes.InvalidArgument, "grpc: not ours", errclass.Unfit},
+	} {
+		if got := errclass.Of(markCreate(plainly(status.Error(c.code, c.text), nil))); got != c.want {
+			t.Errorf("%s %q is %v, want %v", c.code, c.text, got, c.want)
+		}
+	}
+}

@@ -34,11 +34,21 @@ const (
 	minSecret = 4
 )
 
-// plainly returns a driver's error with the same code and a presentable message: bounded, valid UTF-8, and without
+// codeOf returns the code of a driver's answer. gRPC gives the codes of answers to an answer that is too long for it,
+// and to a stream that breaks (internal/transport/http_util.go), although the driver may have done the work.
+func codeOf(s *status.Status) codes.Code {
+	ours := strings.HasPrefix(s.Message(), "grpc: ") || strings.HasPrefix(s.Message(), "stream terminated by RST_STREAM")
+	if c := s.Code(); !ours || c != codes.ResourceExhausted && c != codes.PermissionDenied {
+		return c
+	}
+	return codes.Unknown
+}
+
+// plainly returns a driver's error with its code and a presentable message: bounded, valid UTF-8, and without
 // the secrets of the call. It drops the details that drivers may attach. For a nil error it returns nil.
 func plainly(err error, secrets map[string]string) error {
 	s := status.Convert(err) // OK for a nil error
-	return status.Error(s.Code(), text.Truncate(hide(s.Message(), secrets), maxWords))
+	return status.Error(codeOf(s), text.Truncate(hide(s.Message(), secrets), maxWords))
 }
 
 // hide replaces the values of secrets in a text. It does not find values that a driver repeats in another form, such
