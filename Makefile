@@ -273,7 +273,7 @@ dashboard: ## Hold the dashboard against the schema that Grafana publishes. Need
 	test/deploy/grafana/check.sh
 
 fmt: ## Format the Go files
-	gofmt -w cmd pkg mock-driver test
+	gofmt -w */
 
 clean: ## Remove compiled files
 	rm -rf .build test/bench/peer/cmd/peer-v13/.build

@@ -2,7 +2,7 @@
 # Fuzzes each target that the source has, one after the other: fuzz.sh TIME ("make fuzz"). GO is the go command.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' cmd pkg mock-driver test | sort |
+grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' -- */ | sort |
   while IFS=: read -r file declaration; do
     target=${declaration#func } package=./$(dirname "$file")
     echo "$target in $package for $1"

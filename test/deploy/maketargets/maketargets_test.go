@@ -151,7 +151,7 @@ func clean(t *testing.T) {
 
 func format(t *testing.T) {
 	files := map[string]string{}
-	folders := []string{"cmd", "pkg", "mock-driver", "test"}
+	folders := []string{"cmd", "any"}
 	for _, folder := range folders {
 		files[folder+"/a.go"] = "package  a\n"
 	}
