@@ -32,12 +32,18 @@ func parse(t *testing.T, args ...string) (*options, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, group := range o.Flags().FlagSets {
-		for _, arg := range args {
-			name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+	groups := o.Flags().FlagSets
+	for _, arg := range args {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		known := false
+		for _, group := range groups {
 			if f := group.Lookup(name); f != nil {
+				known = true
 				err = errors.Join(err, f.Value.Set(value))
 			}
+		}
+		if !known {
+			t.Errorf("no flag --%s", name)
 		}
 	}
 	return o, errors.Join(err, o.Validate())
@@ -52,6 +58,10 @@ func TestReclaimConfig(t *testing.T) {
 			return c.Role == volume.RoleOwner && c.Mode == reclaim.ModeHonor && c.Scope == reclaim.ScopeBoundDelete &&
 				!c.IgnoreStatic && c.ReclaimUnprotected == nil && !c.DryRun && c.Brake.Deletions == 0 && !c.NotFoundIsDeleted
 		}},
+		"a driver that answers NotFound": {[]string{"--not-found-is-deleted=true"},
+			func(c reclaim.Config) bool { return c.NotFoundIsDeleted }},
+		"a slow driver, and a long Lease": {[]string{"--timeout=1h", "--leader-election-lease-duration=7m"},
+			func(c reclaim.Config) bool { return c.CallTimeout > time.Hour && c.TakeoverPeriod == 7*time.Minute }},
 		"a role": {[]string{"--role=companion"},
 			func(c reclaim.Config) bool { return c.Role == volume.RoleCompanion }},
 		"the way back": {[]string{"--honor-reclaim-policy=false"},
@@ -141,7 +151,7 @@ func TestTasks(t *testing.T) {
 
 func TestBuilderAndProvisionConfig(t *testing.T) {
 	o, err := parse(t, "--volume-name-prefix=disk", "--volume-name-uuid-length=8", "--immediate-topology=false",
-		"--prevent-volume-mode-conversion=false",
+		"--prevent-volume-mode-conversion=false", "--controller-publish-readonly=true",
 		"--feature-gates=Topology=false", "--in-flight-quiet-period=7s", "--worker-threads=7")
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +159,7 @@ func TestBuilderAndProvisionConfig(t *testing.T) {
 	c, p := o.builderConfig("me", nil), o.provisionConfig(nil)
 	s := c.Settings
 	if !c.IgnoreTopology || s.VolumeNamePrefix != "disk" || s.VolumeNameUUIDLength != 8 || !s.SkipImmediateTopology ||
-		!s.AllowModeConversion || s.Identity != "me" {
+		!s.AllowModeConversion || !s.ControllerPublishReadOnly || s.Identity != "me" {
 		t.Errorf("composer: %+v", c)
 	}
 	p.Log = &inflight.Log{}
@@ -160,7 +170,7 @@ func TestBuilderAndProvisionConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, p = o.builderConfig("", nil), o.provisionConfig(nil)
-	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology ||
+	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology || s.ControllerPublishReadOnly ||
 		p.Quiet != 105*time.Second {
 		t.Errorf("by default: %+v, %+v", c, p)
 	}

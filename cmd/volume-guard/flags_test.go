@@ -36,10 +36,15 @@ func parse(t *testing.T, args ...string) (*options, error) {
 	var err error
 	for _, arg := range args {
 		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		known := false
 		for _, group := range groups.FlagSets {
 			if group.Lookup(name) != nil {
+				known = true
 				err = errors.Join(err, group.Set(name, value))
 			}
+		}
+		if !known {
+			t.Errorf("no flag --%s", name)
 		}
 	}
 	return o, errors.Join(err, o.Validate())

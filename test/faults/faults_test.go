@@ -63,7 +63,11 @@ func TestSidecarKilledAtEachMoment(t *testing.T) {
 				return
 			}
 			t.Logf("%v, %v, %v: %v", undisturbed.Writes, undisturbed.Calls, undisturbed.End, undisturbed.Took)
-			for _, crash := range Crashes(undisturbed) {
+			crashes := Crashes(undisturbed)
+			if len(crashes) < 6 { // before and after two writes and a call
+				t.Errorf("%d moments", len(crashes))
+			}
+			for _, crash := range crashes {
 				t.Run(crash.Name, func(t *testing.T) {
 					t.Parallel()
 					r := play(t, crash)

@@ -123,10 +123,10 @@ func TestGraphNodeSeverity(t *testing.T) {
 	g := GraphOf(everything(nil), func(id string) (Row, bool) {
 		return Row{Severity: SeverityAttention}, id == "pod/ns/db"
 	})
-	for _, n := range g.Nodes {
-		if n.ID == "pod/ns/db" && n.Severity != SeverityAttention {
-			t.Errorf("severity is %s", n.Severity)
-		}
+	if !slices.ContainsFunc(g.Nodes, func(n Node) bool {
+		return n.ID == "pod/ns/db" && n.Severity == SeverityAttention
+	}) {
+		t.Errorf("nodes %+v", g.Nodes)
 	}
 }
 
