@@ -170,8 +170,8 @@ func TestBuilderAndProvisionConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, p = o.builderConfig("", nil), o.provisionConfig(nil)
-	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology || s.ControllerPublishReadOnly ||
-		p.Quiet != 105*time.Second {
+	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology ||
+		s.ControllerPublishReadOnly || p.Quiet != 105*time.Second {
 		t.Errorf("by default: %+v, %+v", c, p)
 	}
 }

@@ -34,9 +34,9 @@ func reviews() []string {
 	return []string{"/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"}
 }
 
-// Transport returns a wrapper (rest.Config.Wrap) for a client that writes as the leader. A write that is due to be
-// sent while the holder must not act is refused with an error that wraps ErrExpired. That is checked
-// after every rate limit and retry; only a new connection may delay the request further. Reads are always sent, as are requests that store
+// Transport returns a wrapper (rest.Config.Wrap) for a client that writes as the leader. A write that is due to be sent
+// while the holder must not act is refused with an error that wraps ErrExpired. That is checked after every rate limit
+// and retry; only a new connection may delay the request further. Reads are always sent, as are requests that store
 // nothing (SubjectAccessReview, TokenReview and their like).
 //
 // Requests in flight are cut off by their contexts, which must end with the lease.
