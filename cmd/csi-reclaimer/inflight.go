@@ -44,9 +44,9 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease leader
 	if o.dryRun {
 		return nil, nil
 	}
-	own := kube.ConfigOf(config)
-	own.QPS = -1 // the log must not wait for the requests of a busy program
-	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "in-flight-log"))
+	own := rest.CopyConfig(config)
+	own.QPS, own.RateLimiter = -1, nil // the log must not wait for the requests of a busy program
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(kube.ConfigOf(own), "in-flight-log"))
 	if err != nil {
 		return nil, fmt.Errorf("create a client for the in-flight log: %w", err)
 	}

@@ -19,10 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leadership"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
@@ -358,5 +361,17 @@ func TestStepAside(t *testing.T) {
 			}
 			cancel()
 		})
+	}
+}
+
+// The log does not share the limit of the requests of a busy program.
+func TestLogHasNoLimit(t *testing.T) {
+	o, err := parse(t, "--leader-election-namespace=ns")
+	must.OK(t, err)
+	config := kube.Limited(&rest.Config{Host: "http://127.0.0.1:1", QPS: 5})
+	log := must.Get(newInFlightLog(o, config, "disk.csi.example.com", leadership.NewClock()))(t)
+	client, ok := log.authorization.RESTClient().(*rest.RESTClient)
+	if !ok || client.GetRateLimiter() != nil {
+		t.Errorf("the log's client has the limiter %v", client.GetRateLimiter())
 	}
 }

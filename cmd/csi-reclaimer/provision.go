@@ -139,7 +139,8 @@ func (s *sidecar) newProvisioner(ctx context.Context, all *controllers,
 	if !s.provisions() {
 		klog.FromContext(ctx).Info("Not provisioning; finishing the volumes that are in flight", "role", s.role)
 	}
-	volumeSnapshots, err := snapshot.New(s.acting)
+	reads := kube.Limited(s.acting) // for CreateVolume requests
+	volumeSnapshots, err := snapshot.New(reads)
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +148,11 @@ func (s *sidecar) newProvisioner(ctx context.Context, all *controllers,
 	requests := s.builderConfig(identity(driver.Name(), s.node), s.node)
 	requests.Nodes, requests.Snapshots = s.nodes, volumeSnapshots
 	if requests.Settings.CrossNamespace {
-		if requests.Grants, err = grants.New(s.acting); err != nil {
+		if requests.Grants, err = grants.New(reads); err != nil {
 			return nil, err
 		}
 	}
-	requestBuilder, err := builder.New(s.acting, driver, requests)
+	requestBuilder, err := builder.New(reads, driver, requests)
 	if err != nil {
 		return nil, err
 	}
@@ -173,11 +174,12 @@ func (s *sidecar) newSweeper(provisioner *provision.Controller) (*sources.Sweepe
 	if !s.sweeps() || !s.driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
 		return nil, nil
 	}
-	volumeSnapshots, err := snapshot.New(s.acting)
+	config := kube.Limited(s.acting)
+	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
 		return nil, err
 	}
-	return sources.NewSweeper(s.acting, s.driver.Name(), volumeSnapshots, sources.SweeperConfig{
+	return sources.NewSweeper(config, s.driver.Name(), volumeSnapshots, sources.SweeperConfig{
 		Interval: s.sweepInterval, Uses: provisioner, ReadClaims: !s.provisions()})
 }
 

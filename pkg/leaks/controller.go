@@ -42,6 +42,7 @@ func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controll
 	if config == nil {
 		return nil, errors.New("create a leak check: nil rest.Config")
 	}
+	config = kube.Limited(config)
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err

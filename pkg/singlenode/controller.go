@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/settings"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
@@ -109,6 +110,7 @@ const sessionsPerSlot = 20
 // New returns a Controller for the cluster of config, which is copied. With a QPS of 0, only Config.Workers limits the
 // calls. New starts nothing: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
+	config = kube.Limited(config)
 	clients, err := controller.Connect("create a controller for locks of claims", config, cfg)
 	if err != nil {
 		return nil, err
