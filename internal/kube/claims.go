@@ -51,8 +51,12 @@ func updateClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeCl
 		return nil
 	}
 	claim.Finalizers = wanted
-	if _, err := claims.Update(ctx, claim, metav1.UpdateOptions{FieldManager: p.FieldManager}); err != nil {
+	after, err := claims.Update(ctx, claim, metav1.UpdateOptions{FieldManager: p.FieldManager})
+	if err != nil {
 		return fmt.Errorf("update finalizers of claim %q: %w", p.Name, Meaning(err, p.Name))
+	}
+	if p.undone(after.Finalizers) {
+		return fmt.Errorf("update finalizers of claim %q: %w: it has %q", p.Name, ErrUndone, after.Finalizers)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ func TestClaimFinalizersWithoutPatch(t *testing.T) {
 		finalizers []string
 		updates    []error // answers to the first updates
 		forever    error   // and to all others
+		strips     bool    // a webhook removes all finalizers
 		want       []string
 		writes     int
 		err        error
@@ -45,6 +46,7 @@ func TestClaimFinalizersWithoutPatch(t *testing.T) {
 		"being deleted": {patch: FinalizerPatch{UID: "u1", Add: []string{ours}},
 			forever: apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolumeClaim"}, "data", nil), writes: 1,
 			err: apierrors.NewInvalid(schema.GroupKind{Kind: "PersistentVolumeClaim"}, "data", nil)},
+		"stripped": {patch: FinalizerPatch{UID: "u1", Add: []string{ours}}, strips: true, writes: 1, err: ErrUndone},
 		"update is forbidden too": {patch: FinalizerPatch{UID: "u1", Add: []string{ours}}, forever: forbidden("update"),
 			writes: 1, forbidden: true},
 	} {
@@ -63,6 +65,9 @@ func TestClaimFinalizersWithoutPatch(t *testing.T) {
 				writes++
 				if writes <= len(c.updates) {
 					return true, nil, c.updates[writes-1]
+				}
+				if c.strips {
+					return true, &v1.PersistentVolumeClaim{}, nil
 				}
 				return c.forever != nil, nil, c.forever
 			})

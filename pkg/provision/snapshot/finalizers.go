@@ -72,7 +72,7 @@ func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid type
 			return err
 		}
 		o.SetFinalizers(after)
-		_, err = client.Update(ctx, o, metav1.UpdateOptions{}) // fails if the object has changed since the read
+		o, err = client.Update(ctx, o, metav1.UpdateOptions{}) // fails if the object has changed since the read
 		switch {
 		case apierrors.IsConflict(err):
 			continue
@@ -80,6 +80,8 @@ func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid type
 			return fmt.Errorf("%w: %w", kube.ErrGone, err)
 		case err != nil:
 			return meaning(err)
+		case protected(o) != slices.Contains(after, request.SnapshotFinalizer):
+			return fmt.Errorf("%w: it has %q", kube.ErrUndone, o.GetFinalizers())
 		}
 		return nil
 	}

@@ -30,6 +30,8 @@ type store struct {
 	others func()
 	// refuse, if set, answers updates.
 	refuse *apierrors.StatusError
+	// strips removes the finalizers in each update, as a webhook may.
+	strips bool
 	asked  []string
 }
 
@@ -67,6 +69,9 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		s.object = update
 		s.version++
+		if s.strips {
+			delete(meta(s.object), "finalizers")
+		}
 	}
 	if s.object == nil {
 		fail(apierrors.NewNotFound(groupResource(snapshotResource), "nightly"))
@@ -150,6 +155,8 @@ func TestAddFinalizer(t *testing.T) {
 				meta(s.object)["finalizers"] = []any{other}
 			}
 		}, []string{other, request.SnapshotFinalizer}, nil, []string{"GET", "PUT", "GET", "PUT"}},
+		"stripped in the write": {nil, false, func(s *store) { s.strips = true }, nil, kube.ErrUndone,
+			[]string{"GET", "PUT"}},
 		"changed by others again and again": {nil, false, func(s *store) { s.others = func() { s.version++ } }, nil,
 			kube.ErrChanged, nil},
 	} {
