@@ -18,8 +18,8 @@ import (
 )
 
 // maxAnswer bounds an answer of the driver, in bytes. gRPC allows 4 MiB, less than a driver needs that lists all its
-// volumes in one page.
-const maxAnswer = 64 << 20
+// volumes in one page. A larger answer takes memory that the program may not have.
+const maxAnswer = 16 << 20
 
 // errNameless: CreateVolume succeeded without a volume_id in the answer.
 var errNameless = errors.New("the driver answers with a volume that has no id")

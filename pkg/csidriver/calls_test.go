@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -32,6 +33,7 @@ func TestCreateVolumeErrorClass(t *testing.T) {
 	}{
 		"made":                            {nil, "vol-1", errclass.Done},
 		"made, without saying which":      {nil, "", errclass.Uncertain},
+		"made, by too long an answer":     {nil, strings.Repeat("v", maxAnswer), errclass.Uncertain},
 		"being made":                      {code(codes.Aborted), "", errclass.InProgress},
 		"a wrong parameter":               {code(codes.InvalidArgument), "", errclass.Unfit},
 		"a size it cannot make":           {code(codes.OutOfRange), "", errclass.Unfit},

@@ -368,6 +368,7 @@ func TestAnswerUnreadByGRPCIsUncertain(t *testing.T) {
 	}{
 		{codes.ResourceExhausted, "no space", errclass.Exhausted},
 		{codes.ResourceExhausted, "grpc: received message larger than max (99 vs. 9)", errclass.Uncertain},
+		{codes.ResourceExhausted, "trying to send message larger than max (99 vs. 9)", errclass.Uncertain},
 		{codes.ResourceExhausted, "stream terminated by RST_STREAM with error code: ENHANCE_YOUR_CALM", errclass.Uncertain},
 		{codes.PermissionDenied, "no", errclass.Refused},
 		{codes.PermissionDenied, "stream terminated by RST_STREAM with error code: INADEQUATE_SECURITY", errclass.Uncertain},

@@ -34,11 +34,15 @@ const (
 	minSecret = 4
 )
 
-// codeOf returns the code of a driver's answer. gRPC gives the codes of answers to an answer that is too long for it,
-// and to a stream that breaks (internal/transport/http_util.go), although the driver may have done the work.
+// ofGRPC are the beginnings of messages with which gRPC gives the codes of answers to an answer that is too long, for
+// this process or for the driver's (rpc_util.go, stream.go), and to a stream that breaks (internal/transport).
+var ofGRPC = []string{"grpc: ", "trying to send message larger than max", "stream terminated by RST_STREAM"}
+
+// codeOf returns the code of a driver's answer, and Unknown for a code of gRPC itself: the driver may have done the
+// work.
 func codeOf(s *status.Status) codes.Code {
-	ours := strings.HasPrefix(s.Message(), "grpc: ") || strings.HasPrefix(s.Message(), "stream terminated by RST_STREAM")
-	if c := s.Code(); !ours || c != codes.ResourceExhausted && c != codes.PermissionDenied {
+	begins := func(text string) bool { return strings.HasPrefix(s.Message(), text) }
+	if c := s.Code(); c != codes.ResourceExhausted && c != codes.PermissionDenied || !slices.ContainsFunc(ofGRPC, begins) {
 		return c
 	}
 	return codes.Unknown
