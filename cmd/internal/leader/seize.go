@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -92,6 +93,8 @@ func (e *Elector) hold(ctx context.Context, change func(*coordinationv1.Lease) b
 	for range seizeTries {
 		lease, err := leases.Get(ctx, e.cfg.Name, metav1.GetOptions{})
 		switch {
+		case utilnet.IsTimeout(err): // of one request
+			continue
 		case apierrors.IsNotFound(err):
 			return false, nil
 		case err != nil:
@@ -105,10 +108,10 @@ func (e *Elector) hold(ctx context.Context, change func(*coordinationv1.Lease) b
 		switch {
 		case err == nil:
 			return true, nil
-		case !apierrors.IsConflict(err):
+		case !apierrors.IsConflict(err) && !utilnet.IsTimeout(err):
 			return false, fmt.Errorf("take the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
 		}
 	}
-	return false, fmt.Errorf("take the Lease %s/%s: it changed during each of %d tries", e.cfg.Namespace, e.cfg.Name,
+	return false, fmt.Errorf("take the Lease %s/%s: it changed, or had no answer, during each of %d tries", e.cfg.Namespace, e.cfg.Name,
 		seizeTries)
 }
