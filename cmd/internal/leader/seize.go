@@ -112,6 +112,6 @@ func (e *Elector) hold(ctx context.Context, change func(*coordinationv1.Lease) b
 			return false, fmt.Errorf("take the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
 		}
 	}
-	return false, fmt.Errorf("take the Lease %s/%s: it changed, or had no answer, during each of %d tries", e.cfg.Namespace, e.cfg.Name,
-		seizeTries)
+	return false, fmt.Errorf("take the Lease %s/%s: it changed, or had no answer, during each of %d tries",
+		e.cfg.Namespace, e.cfg.Name, seizeTries)
 }
