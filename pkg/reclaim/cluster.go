@@ -162,7 +162,7 @@ func (a apiServer) patchFinalizers(
 	switch {
 	case err != nil && !errors.Is(err, kube.ErrUndone):
 		return volume.PV{}, err
-	case err != nil && slices.ContainsFunc(drop, func(f string) bool { return slices.Contains(object.Finalizers, f) }):
+	case slices.ContainsFunc(drop, func(f string) bool { return slices.Contains(object.Finalizers, f) }):
 		err = fmt.Errorf("%w: %w", ErrFinalizerRestored, err)
 	}
 	return volume.At(a.node, object), err

@@ -134,6 +134,7 @@ func TestPatchFinalizers(t *testing.T) {
 		"added":                    {add: []string{finalizer}, bound: true, after: []string{finalizer}, slow: true},
 		"removed, and added again": {drop: []string{finalizer}, after: []string{finalizer}, restored: true, fails: true},
 		"added, and removed again": {add: []string{finalizer}, slow: true, fails: true},
+		"exchanged, not added":     {add: []string{finalizer}, drop: []string{"another"}, slow: true, fails: true},
 		"refused":                  {drop: []string{finalizer}, err: errors.New("refused"), fails: true},
 	} {
 		var sent struct {

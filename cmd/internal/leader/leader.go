@@ -152,7 +152,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	elector.Run(election)
 	giveUp()
 	watching.Wait()
-	if err := term.close(); err != nil || term.begun() || !isClosed(e.cfg.Clock.Back()) {
+	if err := term.close(); term.begun() || !isClosed(e.cfg.Clock.Back()) {
 		return err
 	}
 	return e.lost()

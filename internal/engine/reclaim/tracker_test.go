@@ -29,6 +29,10 @@ func TestFinalizersByRole(t *testing.T) {
 			t.Errorf("role %s removes %v once the volume is deleted, want %v", role, got, want.afterDeletion)
 		}
 	}
+	both.HasFinalizer = false
+	if got := (Rules{Role: volume.RoleCompanion}).finalizersAfterDeletion(both); !slices.Equal(got, own) {
+		t.Errorf("without the owner's, a companion removes %v", got)
+	}
 }
 
 // The brake counts the volumes that this process is to delete.
