@@ -279,7 +279,7 @@ func TestLeftoverTaintIsRemoved(t *testing.T) {
 	}
 }
 
-// The report of a failed removal ends with the taint, whoever removes it.
+// The report of a failed removal ends with the taint, also if another program removes the taint.
 func TestTaintRemovedByOthersEndsReport(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.node("a", v1.ConditionUnknown, func(o *v1.Node) { o.Spec.Taints, _ = withTaint(nil, fencing.OutOfService) })

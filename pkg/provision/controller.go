@@ -298,8 +298,8 @@ func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 
 // Run provisions until ctx ends, which cancels calls in flight, or until Stop, which lets them end. It returns when all
 // work has ended. The leading replica calls it once, because a later call returns an error at once; with leader
-// election, ctx has to end with the lease. It returns the error with which the in-flight log ends, for
-// example because another process has taken it over.
+// election, ctx has to end with the lease. It returns the error with which the in-flight log ends, for example because
+// another process has taken it over.
 //
 // With Config.Lease, Run also ends by itself when the Lease has run out, with an error that wraps
 // leadership.ErrExpired. A call may last longer than the Lease, as long as the Lease is renewed.

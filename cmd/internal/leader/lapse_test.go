@@ -201,7 +201,7 @@ func TestUnhealthyWhileLostWorkGoesOn(t *testing.T) {
 			})
 		}()
 		<-leads
-		time.Sleep(2*time.Second + healthTimeout - time.Millisecond)
+		time.Sleep(2*time.Second + healthTimeout - time.Millisecond) // by the clock of the bubble
 		if err := e.Check(); err != nil {
 			t.Errorf("within the timeout: %v", err)
 		}
