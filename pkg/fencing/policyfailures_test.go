@@ -120,19 +120,39 @@ func TestFailedNodeDelaysNoOtherNode(t *testing.T) {
 	}
 }
 
-// The deletion of a policy ends its metric, also if the watch shows it while a step fails.
+// The deletion of a policy ends its metric, also if the watch shows it while a step fails, and also if the watch shows
+// a new policy of the same name.
 func TestPolicyDeletedWhileItFails(t *testing.T) {
 	t.Parallel()
-	w := due(t)
-	w.fail["list pods of a"] = errNoAnswer
-	w.hook = func(string) {
-		delete(w.policies, "p")
-		w.sync()
+	for name, replaced := range map[string]bool{"deleted": false, "replaced": true} {
+		w := due(t)
+		w.fail["list pods of a"] = errNoAnswer
+		w.hook = func(string) {
+			if delete(w.policies, "p"); replaced {
+				w.policy("p")
+				w.policies["p"].UID = "new"
+			}
+			w.sync()
+		}
+		w.reconcilePolicy(t.Context(), "p")
+		if policies, nodes := w.policyReports.Waiting(), w.judgements.Waiting(); len(policies)+len(nodes) > 0 {
+			t.Errorf("%s: %v and %v wait", name, policies, nodes)
+		}
 	}
+}
+
+// A process that has not listed the Leases yet cannot tell whether it is cut off, so it reports neither.
+func TestPolicyWaitsForFirstLeaseList(t *testing.T) {
+	t.Parallel()
+	w := outage(t)
+	w.restart(Config{})
+	w.took()
 	w.reconcilePolicy(t.Context(), "p")
-	if policies, nodes := w.policyReports.Waiting(), w.judgements.Waiting(); len(policies)+len(nodes) > 0 {
-		t.Errorf("%v and %v wait", policies, nodes)
+	if calls := w.took(); len(calls) > 0 {
+		t.Errorf("calls %q before the first list of Leases", calls)
 	}
+	w.pass(30 * time.Second)
+	w.wantJudgement("a", fencing.ReasonPatience)
 }
 
 // A change that a step finds ends the pass, and the next one decides by the new state.

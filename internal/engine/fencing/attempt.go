@@ -111,7 +111,7 @@ func (f Facts) overtaken() bool {
 }
 
 // working handles an agent that has no result yet. A likely obstacle to its success is recorded now, because stopping
-// the agent removes its object. An older kind drops the record, so that no event of the watch follows the write.
+// the agent removes its object. The agent is read again in time even if no event of the watch follows the write.
 func (f Facts) working(attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, after time.Duration) Decision {
 	d := wait(ReasonFencing, after)
 	switch {
@@ -288,7 +288,7 @@ func (f Facts) undoIsLate(run Run, agent *v1alpha1.Agent, now time.Time) Decisio
 	return f.tryUndo(run, ReasonUnfenceFailed, now)
 }
 
-// tryUndo records the next try. An older kind drops the record, as in working.
+// tryUndo records the next try. As in working, the agent is read again without an event of the watch.
 func (f Facts) tryUndo(run Run, why Reason, now time.Time) Decision {
 	d := f.write(why, func(s *v1alpha1.NodeFenceStatus) {
 		at, attempt := metav1.NewTime(now), find(s, run.Attempt)

@@ -134,7 +134,7 @@ func TestSessionStartsAndReadsAgent(t *testing.T) {
 	sessiontest.Ends(t, &s, sessiontest.Written(ReasonAgentCanceled))
 }
 
-// A NodeFence kind without the field objectSeen drops the record, and no event of the watch follows such a write.
+// No event of the watch follows a write that changes nothing.
 func TestAgentIsReadAgainAfterRecordOfItsObject(t *testing.T) {
 	in := all(agents(storage), attempted(storage, ""))
 	s, _ := play(t, NewTracker(), facts(in, unread), now(), answer{ReadFence, fenceIs(in), 0},
