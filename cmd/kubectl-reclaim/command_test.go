@@ -94,6 +94,7 @@ func TestInvalidCommandLines(t *testing.T) {
 		"both remedies at once": {[]string{"leaks", "--driver=d", "--adopt=a", "--reclaim=a"},
 			"[adopt reclaim]"},
 		"a size that is none": {[]string{"leaks", "--driver=d", "--adopt=a", "--size=big"}, "--size=big"},
+		"a size of 2^64 + 1":  {[]string{"leaks", "--driver=d", "--adopt=a", "--size=18446744073709551617"}, "below 8Ei"},
 		"a claim without a namespace": {[]string{"leaks", "--driver=d", "--adopt=a", "--claim=b"},
 			"must be NAMESPACE/NAME"},
 		"a claim of no volume": {[]string{"leaks", "--driver=d", "--reclaim=a", "--claim=b/c"},

@@ -199,6 +199,8 @@ func TestInvalidFlags(t *testing.T) {
 		{"--keep-returned-fences=0s"},
 		{"--shutdown-grace=-1s"},
 		{"--leader-election-lease-duration=1s"},
+		{"--leader-election-lease-duration=900ms", "--leader-election-renew-deadline=600ms",
+			"--leader-election-retry-period=200ms"},
 		{"--http-endpoint=:1", "--metrics-address=:2"},
 		{"--metrics-path=metrics"},
 		{"--http-authorization=true"},

@@ -24,10 +24,14 @@ func Soon() Result {
 	return Result{Backoff{First: 200 * time.Millisecond, Max: 5 * time.Second}}
 }
 
-// After is the Result of a key that is due when d has passed: never earlier, and up to a quarter later.
+// longest bounds a delay, because users choose delays that overflow, such as a grace period of 68 years.
+const longest = 365 * 24 * time.Hour
+
+// After is the Result of a key that is due when d has passed: never earlier, and up to a quarter later. A key that is
+// due later than in a year is due in a year.
 func After(d time.Duration) Result {
 	// The queue leaves out up to a fifth of each delay.
-	d = max(d, 0)*5/4 + time.Millisecond
+	d = min(max(d, 0), longest)*5/4 + time.Millisecond
 	return Result{Backoff{First: d, Max: d}}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -116,10 +117,12 @@ func TestFailureOf(t *testing.T) {
 }
 
 func TestAfterIsNeverEarly(t *testing.T) {
-	for _, d := range []time.Duration{-time.Second, 0, time.Millisecond, time.Hour} {
+	const year = 365 * 24 * time.Hour
+	for _, d := range []time.Duration{-time.Second, 0, time.Millisecond, time.Hour, year, 2147483647 * time.Second,
+		100 * year, math.MaxInt64} {
 		b := After(d).Backoff
 		for _, random := range []float64{0, 0.5, 0.9999} {
-			if got := b.delay(7, random); got < d || got <= 0 || got > max(d, 0)*5/4+time.Millisecond {
+			if got := b.delay(7, random); got < min(d, year) || got <= 0 || got > min(max(d, 0), year)*5/4+time.Millisecond {
 				t.Errorf("After(%v) is %v", d, got)
 			}
 		}

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/kubernetes-csi/csi-lib-utils/connection"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/klog/v2"
 
@@ -88,11 +93,27 @@ func (d *Driver) mayAct() error {
 // send makes a call of the driver, which may take the timeout, and returns a presentable error.
 func send[Q, A any](ctx context.Context, d *Driver, rpc func(context.Context, Q, ...grpc.CallOption) (A, error),
 	request Q, secrets map[string]string) (A, error) {
+	if err := checkSecrets(secrets); err != nil {
+		var none A
+		return none, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	// No logger for csi-lib-utils, which would log the driver's error and the volumes' attributes unfiltered.
 	answer, err := rpc(forLibrary(ctx), request, d.ifKnown(), grpc.MaxCallRecvMsgSize(maxAnswer))
 	return answer, plainly(err, secrets)
+}
+
+// checkSecrets returns an error with the code FailedPrecondition for secrets that no request can contain. gRPC would
+// fail with Internal, which means that the driver may have done the work.
+func checkSecrets(secrets map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(secrets)) {
+		if !utf8.ValidString(key) || !utf8.ValidString(secrets[key]) {
+			return status.Errorf(codes.FailedPrecondition, "the driver was not called: the value of %q in its Secret is not "+
+				"UTF-8, as CSI requires; write it as text, such as base64, in the form that the driver documents", key)
+		}
+	}
+	return nil
 }
 
 // forLibrary returns the context of a call for csi-lib-utils: without a logger, and with the value of its metric

@@ -72,6 +72,27 @@ func TestCreateVolumeErrorClass(t *testing.T) {
 	}
 }
 
+// CSI has secrets of UTF-8 text, and a Secret has any bytes. Without a call, nothing may exist.
+func TestBinarySecretMakesNoCall(t *testing.T) {
+	driver := &fakeDriver{controller: true}
+	d := connected(t, driver)
+	for _, secrets := range []map[string]string{{"key": "\xff"}, {"\xff": "value"}} {
+		ctx := driver.expect(t)
+		_, created := d.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "pvc-1"}, secrets)
+		deleted := d.DeleteVolume(ctx, "vol-1", secrets)
+		for _, err := range []error{created, deleted} {
+			if errclass.Of(err) != errclass.Refused || !strings.Contains(err.Error(), "is not UTF-8") {
+				t.Errorf("%v is %v", err, errclass.Of(err))
+			}
+		}
+		driver.mu.Lock()
+		if driver.created != nil {
+			t.Error("the driver was called")
+		}
+		driver.mu.Unlock()
+	}
+}
+
 func (d *fakeDriver) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if code := r.GetParameters()["code"]; code != "" {
 		return nil, status.Error(map[string]codes.Code{"argument": codes.InvalidArgument, "internal": codes.Internal}[code],

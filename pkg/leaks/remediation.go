@@ -84,7 +84,7 @@ const (
 // [Remediator]). The claim's UID belongs to no claim, because it is derived from driver and handle.
 func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	pv := remediationPV(Reclaim, driver, v, o)
-	if pv.Spec.Capacity[v1.ResourceStorage] == (resource.Quantity{}) {
+	if size := pv.Spec.Capacity[v1.ResourceStorage]; size.IsZero() {
 		pv.Spec.Capacity[v1.ResourceStorage] = resource.MustParse("1") // a PV must have a size, and nothing uses it
 	}
 	pv.Annotations[volume.AnnProvisionedBy] = driver

@@ -167,6 +167,9 @@ func TestRemediationPVs(t *testing.T) {
 		is.Claim.Name == "" {
 		t.Errorf("what reclaims knows of it: %+v", is)
 	}
+	if size := gone.Spec.Capacity[v1.ResourceStorage]; size.Sign() <= 0 { // the API server refuses such a PV
+		t.Errorf("a volume of unknown size has a PV of size %v", &size)
+	}
 	if other := ReclaimPV(driverName, Found{Handle: "vol-2"},
 		PVOptions{StorageClass: "fast"}); other.Name == gone.Name || volume.Of(other).SecretKnown ||
 		other.Spec.ClaimRef.UID == gone.Spec.ClaimRef.UID {

@@ -91,6 +91,8 @@ func (o *Options) Validate() error {
 	}
 	var wrong settings.Wrong
 	c := o.Settings
+	wrong.If(c.LeaseDuration < time.Second, "--leader-election-lease-duration=%v: must be at least 1s, because a Lease "+
+		"has whole seconds", c.LeaseDuration)
 	wrong.If(c.LeaseDuration <= c.RenewDeadline, "--leader-election-lease-duration=%v: must be above "+
 		"--leader-election-renew-deadline=%v", c.LeaseDuration, c.RenewDeadline)
 	wrong.If(c.RenewDeadline <= c.RetryPeriod*12/10, "--leader-election-renew-deadline=%v: must be above 1.2 × "+

@@ -2,6 +2,7 @@ package request
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -44,11 +45,15 @@ func (f Facts) checkClass() error {
 
 // checkClaim returns an error if no volume can be created for the claim at all.
 func (f Facts) checkClaim() error {
+	requested := f.Claim.Spec.Resources.Requests[v1.ResourceStorage]
 	switch {
 	case f.Claim.Spec.Selector != nil:
 		return refuse(ReasonClaimUnsupported,
 			"claim %q has a selector, which chooses among volumes that are there; for a new one create it without",
 			f.claimName())
+	case requested.CmpInt64(math.MaxInt64) > 0: // the API server accepts it, and Value drops its upper bits
+		return refuse(ReasonClaimInvalid, "claim %q requests %s, and CSI has sizes up to %d bytes; create it with less",
+			f.claimName(), requested.String(), int64(math.MaxInt64))
 	case f.size() <= 0:
 		return refuse(ReasonClaimInvalid, "claim %q requests no storage; set spec.resources.requests.storage", f.claimName())
 	case f.lateBinding() && f.selectedNode() == "":

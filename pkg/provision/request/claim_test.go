@@ -104,9 +104,12 @@ func TestClaimChecks(t *testing.T) {
 			ReasonClaimUnsupported},
 		"no size": {facts(func(f *Facts) { f.Claim.Spec.Resources.Requests = nil }),
 			ReasonClaimInvalid},
-		"a size below zero":                {facts(size("-1")), ReasonClaimInvalid},
-		"a class that binds late, no pod":  {facts(late), ReasonNodeNotSelected},
-		"a class that binds late, and one": {facts(late, annotation(volume.AnnSelectedNode, "n")), ""},
+		"a size below zero":                    {facts(size("-1")), ReasonClaimInvalid},
+		"a size of 2^64 + 1, whose value is 1": {facts(size("18446744073709551617")), ReasonClaimInvalid},
+		"a size whose value is 0":              {facts(size("100E")), ReasonClaimInvalid},
+		"the smallest size that is too large":  {facts(size("9223372036854775808")), ReasonClaimInvalid},
+		"a class that binds late, no pod":      {facts(late), ReasonNodeNotSelected},
+		"a class that binds late, and one":     {facts(late, annotation(volume.AnnSelectedNode, "n")), ""},
 	})
 }
 

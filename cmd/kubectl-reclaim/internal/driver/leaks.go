@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -107,8 +108,8 @@ func (o *leaksOptions) validate() error {
 		return o.source.validate()
 	}
 	size, err := resource.ParseQuantity(o.size)
-	if err != nil || size.Sign() <= 0 {
-		return fmt.Errorf("--size=%s: must be a size above 0, such as 10Gi", o.size)
+	if err != nil || size.Sign() <= 0 || size.CmpInt64(math.MaxInt64) > 0 {
+		return fmt.Errorf("--size=%s: must be a size above 0 and below 8Ei, such as 10Gi", o.size)
 	}
 	o.pv.Bytes = size.Value()
 	return o.source.validate()
