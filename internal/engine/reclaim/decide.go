@@ -101,7 +101,9 @@ func honor(s Facts, now time.Time) Decision {
 	switch {
 	case s.notYetBound():
 		return wait(ReasonNotYetBound)
-	case s.adoptable() && !pv.Terminating:
+	// An admission policy may put the companion's finalizer back. It protects a released PV as well as the owner's, so
+	// the deletion of the volume does not wait for its removal.
+	case s.adoptable() && !pv.Terminating && !pv.Released():
 		return step(AdoptPV, ReasonAdopt)
 	case !s.protected() && pv.Terminating:
 		return unprotected(s)

@@ -147,8 +147,10 @@ func TestDecide(t *testing.T) {
 		{"failed, all proven: deletes the volume", with(pvIs(in(volume.PhaseFailed))), do(DeleteVolume, ReasonReclaim)},
 		{"held by a companion's finalizer: counts as protected", with(pvIs(unguarded, guardedByCompanion, terminating)),
 			do(DeleteVolume, ReasonReclaim)},
-		{"held by a companion's finalizer, not terminating: adopts it first", with(pvIs(unguarded, guardedByCompanion)),
-			do(AdoptPV, ReasonAdopt)},
+		{"released with a companion's finalizer: deletes the volume", with(pvIs(unguarded, guardedByCompanion)),
+			do(DeleteVolume, ReasonReclaim)},
+		{"released with both finalizers, one of which comes back: deletes the volume", with(pvIs(guardedByCompanion)),
+			do(DeleteVolume, ReasonReclaim)},
 		{"the zero value: nothing", Facts{}, waiting(ReasonNotOurs)},
 
 		// The lease.

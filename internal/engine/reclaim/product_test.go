@@ -229,8 +229,6 @@ func broken(s Facts, d Decision) string {
 	mustOutlive := pv.Policy == volume.PolicyDelete && pv.Claim.UID != ""
 	ignored := r.IgnoreStatic && pv.ProvisionedBy == ""
 	deletable := mayGo(s) && isProven(s)
-	adopts := (!r.Local || pv.Reach == volume.ReachHere) && !s.Done.Protected && r.Role == volume.RoleOwner &&
-		r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
 	if !s.Leading {
 		if d.Action != Wait || d.Reason.Waits() {
 			return "acts or reports without the lease"
@@ -242,7 +240,7 @@ func broken(s Facts, d Decision) string {
 		return "acts on a PV that is not its node's alone"
 	case d.Action == DeleteVolume && !deletable:
 		return "P2: deletes a volume without proof"
-	case d.Action != DeleteVolume && deletable && !adopts:
+	case d.Action != DeleteVolume && deletable:
 		return "P1: keeps a volume that is proven to be deletable"
 	case d.Action == RemoveFinalizer && mustOutlive && r.Mode == ModeHonor && !ignored:
 		return "P1: gives up the protection of a PV that must outlive its volume"
