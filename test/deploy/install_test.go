@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	shipped "github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
@@ -208,6 +210,40 @@ func expectHoldKeepsController(t *testing.T, upgrade []string) {
 	}
 	expectRemainsKeepController(t, upgrade)
 	expectTaintKeepsFencing(t, upgrade)
+	expectFenceKeepsAgent(t, upgrade)
+}
+
+// expectFenceKeepsAgent expects a refusal of upgrades that take the permissions of an agent away from a fence.
+func expectFenceKeepsAgent(t *testing.T, upgrade []string) {
+	t.Helper()
+	must(t, shipped.Apply(patiently(t), cluster.Admin(), shipped.NodeFencingCRD))
+	fence := newFence("chart-fenced", v1alpha1.Agent{Name: "storage", Covers: v1alpha1.CoversVolumes,
+		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: "d", NetworkFenceClassName: "class"}})
+	fence.Finalizers = []string{"csi-reclaimer.io/fence"}
+	job := newFence("chart-switched-off", v1alpha1.Agent{Name: "power", Covers: v1alpha1.CoversUntilUnfenced,
+		Job: &v1alpha1.JobAgent{Namespace: docsHome, PodTemplateName: "off"}})
+	job.Finalizers = fence.Finalizers
+	fences := fenceClient(t).Fences
+	create(t, fences, fence)
+	create(t, fences, job)
+	upgrade = append(slices.Clone(upgrade), "--set", "nodeFencing.enabled=true")
+	if _, err := helm(t, upgrade...); err == nil || strings.Contains(err.Error(), "could not undo") {
+		t.Errorf("permissions that the chart did not give are missed: %v", err)
+	}
+	const network, jobs = "volume-guard-fence-agent-network", "volume-guard-fence-agent-job"
+	role := func(name string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	}
+	create(t, client.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: network}, RoleRef: role(network)})
+	create(t, client.RbacV1().RoleBindings(docsHome), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: jobs}, RoleRef: role(jobs)})
+	expectRefused(t, "networkFences (agent storage of NodeFence chart-fenced)", upgrade...)
+	expectRefused(t, "jobNamespaces "+docsHome+" (agent power of NodeFence chart-switched-off)", upgrade...)
+	kept := append(slices.Clone(upgrade), "--set", "nodeFencing.networkFences=true,nodeFencing.jobNamespaces={"+docsHome+"}")
+	if _, err := helm(t, kept...); err == nil || strings.Contains(err.Error(), "could not undo") {
+		t.Errorf("the fences keep their agents: %v", err)
+	}
 }
 
 // expectTaintKeepsFencing expects a refusal of upgrades after which no controller would remove the taint of a node.

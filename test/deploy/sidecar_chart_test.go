@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -113,7 +114,7 @@ func TestSidecarChartGrantsNoSecretsByDefault(t *testing.T) {
 		return granting
 	}
 	for _, role := range []string{"owner", "companion", "observer"} {
-		if granting := secrets(renderCar(t, "role="+role, "capacity=true")); len(granting) != 0 {
+		if granting := secrets(renderCar(t, "role="+role, "capacity="+strconv.FormatBool(role == "owner"))); len(granting) != 0 {
 			t.Errorf("%s: %v", role, granting)
 		}
 	}
@@ -143,6 +144,8 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		"container.httpPort=0":                   "httpPort",
 		"leakCheckInterval=often":                "leakCheckInterval",
 		"capacityOwnerrefLevel=3":                "capacityOwnerrefLevel",
+		"role=companion,capacity=true":           "only role owner",
+		"container.extraArgs={--metrics-path=m}": "extraArgs",
 		"container.brakes=1":                     "brakes",
 		"container.extraEnv[0].name=POD_NAME":    "extraEnv",
 		"monitoring.podMonitor.enabled=true":     "matchLabels",
