@@ -31,6 +31,12 @@ func AtLeastOf(factor float64, column string) Goal {
 	return Goal{Relation: ">=", Value: factor, Than: column}
 }
 
+// Parity holds a figure against the controllers of both versions of the library, without a limit on their clients.
+// goal is AtMostOf or AtLeastOf.
+func Parity(goal func(factor float64, column string) Goal, factor float64) []Goal {
+	return []Goal{goal(factor, Unthrottled), goal(factor, UnthrottledV13)}
+}
+
 // String says it in a few words.
 func (g Goal) String() string {
 	sign := map[string]string{"=": "=", "<=": "≤", ">=": "≥"}[g.Relation]

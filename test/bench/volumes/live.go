@@ -16,19 +16,17 @@ func Live() []session.Family {
 		"delete in random order, in both orders; the subject provisions and deletes; driver without latency; no audit log. "
 	const name = "live"
 	figures := []report.Figure{
-		{Name: "claims_bound_per_second", Unit: "claims/s", Goals: []report.Goal{report.AtLeastOf(1, report.Unthrottled)},
+		{Name: "claims_bound_per_second", Unit: "claims/s", Goals: report.Parity(report.AtLeastOf, 1),
 			Load: load + "From the first claim to the last that is Bound. Limit: no subject and no driver, the users make " +
 				"each claim's PV themselves."},
-		{Name: "gone_per_second_" + session.PVFirst, Unit: "PVs/s",
-			Goals: []report.Goal{report.AtLeastOf(1, report.Unthrottled)},
-			Load:  load + "From the first DELETE to the last PV gone. Limit: no subject, and PVs without its finalizer."},
-		{Name: "gone_per_second_" + session.ClaimFirst, Unit: "PVs/s",
-			Goals: []report.Goal{report.AtLeastOf(1, report.Unthrottled)},
-			Load:  load + "The same. Limit: no subject, no finalizer, and the users delete each PV as soon as it is Released."},
+		{Name: "gone_per_second_" + session.PVFirst, Unit: "PVs/s", Goals: report.Parity(report.AtLeastOf, 1),
+			Load: load + "From the first DELETE to the last PV gone. Limit: no subject, and PVs without its finalizer."},
+		{Name: "gone_per_second_" + session.ClaimFirst, Unit: "PVs/s", Goals: report.Parity(report.AtLeastOf, 1),
+			Load: load + "The same. Limit: no subject, no finalizer, and the users delete each PV as soon as it is Released."},
 	}
 	return []session.Family{{Name: name, Plane: session.Working, Run: measureLive,
 		Figures: append(figures, session.Costs(name, load+"Volumes made and deleted.",
-			report.AtMostOf(1, report.Unthrottled))...)}}
+			report.Parity(report.AtMostOf, 1)...)...)}}
 }
 
 func measureLive(ctx context.Context, s *session.Session) error {

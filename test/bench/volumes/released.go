@@ -37,9 +37,6 @@ type released struct {
 }
 
 func Released() (all []session.Family) {
-	unthrottled := func(goal func(float64, string) report.Goal, factor float64) []report.Goal {
-		return []report.Goal{goal(factor, report.Unthrottled)}
-	}
 	for _, f := range []struct {
 		released
 		which, limit string
@@ -47,11 +44,11 @@ func Released() (all []session.Family) {
 	}{{
 		released{name: "released_" + session.PVFirst, order: session.PVFirst, n: 2000},
 		", which their users have deleted", "Limit: bare PATCHes by 8 connections that remove the finalizers.",
-		unthrottled(report.AtLeastOf, 1.1), unthrottled(report.AtMostOf, 1),
+		report.Parity(report.AtLeastOf, 1.1), report.Parity(report.AtMostOf, 1),
 	}, {
 		released{name: "released_" + session.ClaimFirst, order: session.ClaimFirst, n: 2000},
 		"", "Limit: bare DELETEs and PATCHes by 8 connections, one after the other for each PV.",
-		unthrottled(report.AtLeastOf, 1), unthrottled(report.AtMostOf, 1),
+		report.Parity(report.AtLeastOf, 1), report.Parity(report.AtMostOf, 1),
 	}, {
 		released{name: "released_slow_driver", order: session.ClaimFirst, n: 1000, takes: slowCall},
 		"; the driver takes 500 ms a call and any number at once", "Limit: 100 workers, or threads, through 500 ms.",
