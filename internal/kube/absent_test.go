@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -98,7 +97,7 @@ func TestObjectOfImpossibleNameIsAbsent(t *testing.T) {
 		"a/b": true, "100%": true, ".": true, "..": true, strings.Repeat("a", 254): true,
 		"": false, "a": false, "a..b": false, "A b": false, strings.Repeat("a", 253): false,
 	} {
-		o, err := Read(t.Context(), time.Minute, Claim, "ns", name, get)
+		o, err := Read(t.Context(), Claim, "ns", name, get)
 		if o != nil || (err == nil) != absent {
 			t.Errorf("%q: %v, %v", name, o, err)
 		}

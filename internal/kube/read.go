@@ -20,6 +20,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// Timeout bounds one call to the API server, so that one that does not answer holds up no worker for long.
+const Timeout = 30 * time.Second
+
 // Kind is an API kind. Word is its name in errors.
 type Kind struct {
 	Resource schema.GroupResource
@@ -39,10 +42,10 @@ var (
 )
 
 // Get reads an object from the API server, and returns its record. The read is live: it is as new as the request. For a
-// missing object it succeeds, with found false. The call is bounded by timeout.
-func Get[O, R any](ctx context.Context, timeout time.Duration, of Kind, namespace, name string,
+// missing object it succeeds, with found false. It takes at most Timeout.
+func Get[O, R any](ctx context.Context, of Kind, namespace, name string,
 	get func(context.Context, string, metav1.GetOptions) (*O, error), record func(*O) R) (r R, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	o, err := GetObject(ctx, of.Resource, name, get)
 	switch {
@@ -66,9 +69,9 @@ func GetObject[O any](ctx context.Context, resource schema.GroupResource, name s
 }
 
 // Read is Get for the whole object, nil for a missing one.
-func Read[O any](ctx context.Context, timeout time.Duration, of Kind, namespace, name string,
+func Read[O any](ctx context.Context, of Kind, namespace, name string,
 	get func(context.Context, string, metav1.GetOptions) (*O, error)) (*O, error) {
-	o, _, err := Get(ctx, timeout, of, namespace, name, get, func(o *O) *O { return o })
+	o, _, err := Get(ctx, of, namespace, name, get, func(o *O) *O { return o })
 	return o, err
 }
 
@@ -77,9 +80,9 @@ func Read[O any](ctx context.Context, timeout time.Duration, of Kind, namespace,
 func WithoutLog(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
 // ReadSecret is Get for the values of a Secret, which are not logged.
-func ReadSecret(ctx context.Context, timeout time.Duration, client corev1.SecretsGetter, namespace,
+func ReadSecret(ctx context.Context, client corev1.SecretsGetter, namespace,
 	name string) (values map[string]string, found bool, err error) {
-	return Get(WithoutLog(ctx), timeout, Kind{v1.Resource("secrets"), "Secret"}, namespace, name,
+	return Get(WithoutLog(ctx), Kind{v1.Resource("secrets"), "Secret"}, namespace, name,
 		client.Secrets(namespace).Get, func(o *v1.Secret) map[string]string {
 			values := make(map[string]string, len(o.Data))
 			for key, value := range o.Data {

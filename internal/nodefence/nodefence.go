@@ -4,7 +4,6 @@ package nodefence
 
 import (
 	"context"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -73,9 +72,9 @@ var Kind = kube.Kind{Resource: schema.GroupResource{Group: v1alpha1.GroupVersion
 
 // Read returns the evidence about a pod from a live read of its node's NodeFence. A missing NodeFence is no error, and
 // yields the zero Fence.
-func Read(ctx context.Context, timeout time.Duration, fences *client.Client, node string,
+func Read(ctx context.Context, fences *client.Client, node string,
 	pod types.UID) (objects.Fence, error) {
-	f, _, err := kube.Get(ctx, timeout, Kind, "", node, fences.Fences.Get,
+	f, _, err := kube.Get(ctx, Kind, "", node, fences.Fences.Get,
 		func(o *v1alpha1.NodeFence) objects.Fence { return fencing.Evidence(fencing.FenceOf(o), pod) })
 	return f, err
 }

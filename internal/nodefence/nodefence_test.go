@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,7 +109,7 @@ func TestRead(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(c.answer)
 		}))
 		fences := must.Get(client.New(&rest.Config{Host: server.URL}))(t)
-		got, err := Read(t.Context(), time.Minute, fences, "a", c.pod)
+		got, err := Read(t.Context(), fences, "a", c.pod)
 		if !c.want(got) || (err != nil) != c.fails {
 			t.Errorf("%s: %+v, %v", sentence, got, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,8 +16,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
-
-const apiTimeout = 30 * time.Second
 
 // Driver reports free capacity, with errors that carry an errclass.Class. csidriver.Driver implements it.
 type Driver interface {

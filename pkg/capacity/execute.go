@@ -49,10 +49,10 @@ func (s *session) decide() Decision {
 
 func (s *session) do(ctx context.Context, d Decision) (over bool, err error) {
 	if d.Action == GetCapacity {
-		// The driver client has its own timeout, so apiTimeout does not apply.
+		// The driver client has its own timeout, so kube.Timeout does not apply.
 		return false, reasons.Because(ReasonGetCapacityFailed, s.getCapacity(ctx, s.item))
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	switch d.Action {
 	case Create:

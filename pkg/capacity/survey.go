@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // surveyKey is the only key of the survey's queue, so that one survey covers many nodes that join together.
@@ -57,7 +58,7 @@ func (c *Controller) findOwner(ctx context.Context) error {
 		t.ownerKnown = true
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	owner, err := c.cluster.owner(ctx, *c.cfg.Owner)
 	if err != nil {

@@ -54,7 +54,7 @@ func newBench(t *testing.T, name string) *bench {
 	t.Helper()
 	clients, err := newClients(apiserver.Admin(), Config{})
 	b := &bench{Bench: apiserver.New(t, "fencing-", nil), node: name,
-		apiServer: apiServer{clients, apiTimeout, &attachments{clock: clock.RealClock{}}}}
+		apiServer: apiServer{clients, &attachments{clock: clock.RealClock{}}}}
 	b.Must(err)
 	_, err = b.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		metav1.CreateOptions{})
@@ -106,7 +106,7 @@ func (b *bench) Until(what string, is func() bool) {
 
 func (b *bench) fence() *v1alpha1.NodeFence {
 	b.Helper()
-	o, err := kube.Read(b.Context(), apiTimeout, nodefence.Kind, "", b.node, b.clients.own.Fences.Get)
+	o, err := kube.Read(b.Context(), nodefence.Kind, "", b.node, b.clients.own.Fences.Get)
 	b.Must(err)
 	if o == nil {
 		return &v1alpha1.NodeFence{}

@@ -44,32 +44,23 @@ type cluster interface {
 	eachTainted(ctx context.Context, visit func(name string, facts objects.Node)) error
 }
 
-// apiTimeout bounds one call to the API server.
-const apiTimeout = 30 * time.Second
-
 // apiServer implements cluster with real clients.
 type apiServer struct {
-	clients clients
-	// timeout bounds each call, so that a hanging server does not block a worker.
-	timeout     time.Duration
+	clients     clients
 	attachments *attachments
 }
 
-func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, a.timeout)
-}
-
 func (a apiServer) readFence(ctx context.Context, name string) (fencing.Fence, bool, error) {
-	return kube.Get(ctx, a.timeout, nodefence.Kind, "", name, a.clients.own.Fences.Get, fencing.FenceOf)
+	return kube.Get(ctx, nodefence.Kind, "", name, a.clients.own.Fences.Get, fencing.FenceOf)
 }
 
 func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
-	n, _, err := kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
+	n, _, err := kube.Get(ctx, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
 	return n, err
 }
 
 func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, error) {
-	l, _, err := kube.Get(ctx, a.timeout, kube.NodeLease, "", node,
+	l, _, err := kube.Get(ctx, kube.NodeLease, "", node,
 		a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get, objects.LeaseOf)
 	return l, err
 }
@@ -172,9 +163,9 @@ func eachPod(ctx context.Context, clients kube.Clients, node, version string, vi
 // setFinalizer replaces the list of finalizers, because a custom resource accepts no strategic merge patch. The write
 // is bound to a live read, so that the finalizers of other programs survive.
 func (a apiServer) setFinalizer(ctx context.Context, ask fencing.Ask, has bool) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
-	o, err := kube.Read(ctx, a.timeout, nodefence.Kind, "", ask.Node, a.clients.own.Fences.Get)
+	o, err := kube.Read(ctx, nodefence.Kind, "", ask.Node, a.clients.own.Fences.Get)
 	switch {
 	case err != nil:
 		return err
@@ -201,7 +192,7 @@ func (a apiServer) setFinalizer(ctx context.Context, ask fencing.Ask, has bool) 
 }
 
 func (a apiServer) deleteFence(ctx context.Context, ask fencing.Ask) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	return kube.Delete(ctx, "NodeFence", a.clients.own.Fences, ask.Node, ask.UID, ask.ResourceVersion)
 }
@@ -210,7 +201,7 @@ func (a apiServer) deleteFence(ctx context.Context, ask fencing.Ask) error {
 // release drops the fields that it does not know, such as the volumes of a proof and the tries of an undo. A decision
 // from such a status would be made again and again.
 func (a apiServer) writeStatus(ctx context.Context, ask fencing.Ask) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	o := &v1alpha1.NodeFence{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: fenceKind},
@@ -293,7 +284,7 @@ func taintPatch(o *v1.Node, taints []v1.Taint) ([]byte, error) {
 // setTaint replaces the whole list of taints, because a merge patch cannot change one entry. The write is bound to a
 // live read, which must show the same version of the Node as the decision.
 func (a apiServer) setTaint(ctx context.Context, ask fencing.Ask) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	o, err := a.clients.Core.Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
 	switch {

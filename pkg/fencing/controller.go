@@ -127,7 +127,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := apiServer{clients, apiTimeout, &attachments{clock: settings.Clock(cfg.Clock)}}
+	server := apiServer{clients, &attachments{clock: settings.Clock(cfg.Clock)}}
 	c, err := newController(cfg, server, clients.runner)
 	if err != nil {
 		return nil, err

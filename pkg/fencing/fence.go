@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
@@ -87,7 +88,7 @@ func (c *Controller) call(ctx context.Context, ask fencing.Ask) (reply fencing.R
 
 // agent makes a call to an agent, which is bounded like one call to the API server.
 func (c *Controller) agent(ctx context.Context, ask fencing.Ask) (facts fencing.RunFacts, err error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	switch ask.Action {
 	case fencing.StartRun:

@@ -113,7 +113,7 @@ func (a apiServer) listBudgets(ctx context.Context, namespace string) (all []bud
 }
 
 func (a apiServer) readNamespace(ctx context.Context, name string) (map[string]string, error) {
-	labels, _, err := kube.Get(ctx, a.timeout, kube.Namespace, "", name,
+	labels, _, err := kube.Get(ctx, kube.Namespace, "", name,
 		func(ctx context.Context, name string, _ metav1.GetOptions) (*v1.Namespace, error) {
 			return a.clients.Core.Namespaces().Get(ctx, name, metav1.GetOptions{ResourceVersion: fromCache})
 		}, func(o *v1.Namespace) map[string]string { return o.Labels })
@@ -122,12 +122,12 @@ func (a apiServer) readNamespace(ctx context.Context, name string) (map[string]s
 
 func (a apiServer) readPolicy(ctx context.Context, name string) (*v1alpha1.FencePolicy, error) {
 	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.PolicyResource}
-	return kube.Read(ctx, a.timeout, kube.Kind{Resource: resource, Word: policyKind}, "", name,
+	return kube.Read(ctx, kube.Kind{Resource: resource, Word: policyKind}, "", name,
 		a.clients.own.Policies.Get)
 }
 
 func (a apiServer) readLabeledNode(ctx context.Context, name string) (*objects.LabeledNode, error) {
-	n, _, err := kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.LabeledNodeOf)
+	n, _, err := kube.Get(ctx, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.LabeledNodeOf)
 	return n, err
 }
 
@@ -141,7 +141,7 @@ func (a apiServer) listFences(ctx context.Context) (all []fencing.Fence, err err
 }
 
 func (a apiServer) createFence(ctx context.Context, o *v1alpha1.NodeFence) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	if _, err := a.clients.own.Fences.Create(ctx, o, metav1.CreateOptions{}); err != nil {
 		if apierrors.IsAlreadyExists(err) {
@@ -155,7 +155,7 @@ func (a apiServer) createFence(ctx context.Context, o *v1alpha1.NodeFence) error
 // writePolicyStatus replaces the status, since the API server ignores the other fields of this object.
 func (a apiServer) writePolicyStatus(ctx context.Context, p *v1alpha1.FencePolicy,
 	status v1alpha1.FencePolicyStatus) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	o := &v1alpha1.FencePolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: policyKind},

@@ -23,7 +23,7 @@ import (
 func api(t *testing.T, s *kubetest.Server) apiServer {
 	t.Helper()
 	clients := must.Get(newClients(s.Config(), Config{}))(t)
-	return apiServer{clients, apiTimeout, &attachments{clock: testclock.NewFakePassiveClock(time.Now())}}
+	return apiServer{clients, &attachments{clock: testclock.NewFakePassiveClock(time.Now())}}
 }
 
 const notFound = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,` +

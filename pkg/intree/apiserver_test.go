@@ -51,7 +51,7 @@ func TestAgainstRealAPIServers(t *testing.T) {
 			t.Cleanup(func() { _ = cp.Stop() })
 			clients := must.Get(kube.NewClients(cp.Admin()))(t)
 			on := func(try func(server)) func(*testing.T) {
-				return func(t *testing.T) { try(server{t, ctx, cp.Admin(), apiServer{clients, time.Minute}}) }
+				return func(t *testing.T) { try(server{t, ctx, cp.Admin(), apiServer{clients}}) }
 			}
 			t.Run("who added the finalizer", on(server.writers))
 			t.Run("a twin is taken, set to Delete and deleted only as it was read", on(server.twins))

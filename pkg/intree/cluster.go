@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -39,16 +38,14 @@ type cluster interface {
 // apiServer is the cluster behind real clients.
 type apiServer struct {
 	clients kube.Clients
-	// timeout bounds each read of an object, and each page of a list. The caller bounds writes.
-	timeout time.Duration
 }
 
 func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
-	return kube.Read(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get)
+	return kube.Read(ctx, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get)
 }
 
 func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (pvclaim.Result, error) {
-	o, err := kube.Read(ctx, a.timeout, kube.Claim, of.Namespace, of.Name,
+	o, err := kube.Read(ctx, kube.Claim, of.Namespace, of.Name,
 		a.clients.Core.PersistentVolumeClaims(of.Namespace).Get)
 	if err != nil {
 		return pvclaim.Result{}, err

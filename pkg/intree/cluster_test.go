@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
-	"time"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -23,7 +22,7 @@ import (
 // TestAgainstRealAPIServers covers these calls with real API servers.
 
 func serverOf(c *fake.Clientset) apiServer {
-	return apiServer{kube.Clients{Core: c.CoreV1(), Storage: c.StorageV1()}, time.Minute}
+	return apiServer{kube.Clients{Core: c.CoreV1(), Storage: c.StorageV1()}}
 }
 
 // Each write of a session is bound to the UID and resourceVersion that were read.

@@ -2,7 +2,6 @@ package intree
 
 import (
 	"context"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -12,8 +11,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 )
-
-const apiTimeout = 30 * time.Second
 
 // Controller carries out the reclaim policy of the cluster's in-tree PVs; [controller.Controller] says how it is run.
 type Controller struct {
@@ -35,7 +32,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	c := &Controller{cfg: cfg, cluster: apiServer{clients, apiTimeout}, metrics: newMetrics(),
+	c := &Controller{cfg: cfg, cluster: apiServer{clients}, metrics: newMetrics(),
 		Checker: permission.NewChecker(clients.Authorization, cfg.permissions())}
 	c.recorder = events.NewRecorder(events.Config[intree.Reason]{Events: cfg.Events, Counter: c.metrics.reports})
 	c.observer = newObserver(func(pv string) { c.queue.Enqueue(pv) }, c.recorder.Forget)

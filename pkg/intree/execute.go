@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -87,7 +88,7 @@ type calls struct {
 
 // make makes a call; the error explains every outcome except Succeeded. An unresponsive server does not block a worker.
 func (c *calls) make(ctx context.Context, ask intree.Ask) (reply intree.Reply, err error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var o *v1.PersistentVolume
 	pv := intree.PV{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}

@@ -12,8 +12,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
-const apiTimeout = 30 * time.Second
-
 // session is one decision on an object with its step; the change made by a step enqueues the object.
 type session struct {
 	*Guard
@@ -126,7 +124,7 @@ func (g *Guard) send(ctx context.Context, o Object, a Action) error {
 }
 
 func (g *Guard) patch(ctx context.Context, o Object, a Action) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	after, err := g.kind.Patch(ctx, o, a)
 	if err == nil && after.Protected != (a == AddFinalizer) {

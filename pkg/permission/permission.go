@@ -7,7 +7,6 @@ package permission
 import (
 	"context"
 	"fmt"
-	"time"
 
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
@@ -75,10 +74,7 @@ func (c Checker) MissingPermissions(ctx context.Context) ([]Permission, error) {
 }
 
 func (r Permission) granted(ctx context.Context, client authorizationv1.AuthorizationV1Interface) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	return kube.Granted(ctx, client, r.Verb, r.Group, r.Resource, r.Namespace, r.Name)
 }
-
-// reviewTimeout bounds one SelfSubjectAccessReview.
-const reviewTimeout = 30 * time.Second

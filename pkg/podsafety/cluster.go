@@ -3,7 +3,6 @@ package podsafety
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,37 +59,28 @@ type volume struct {
 	shared bool
 }
 
-// apiTimeout bounds one call to the API server.
-const apiTimeout = 30 * time.Second
-
 type apiServer struct {
 	clients kube.Clients
 	fences  *client.Client
-	// timeout bounds each call, so that a hanging server does not block a worker.
-	timeout time.Duration
-}
-
-func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, a.timeout)
 }
 
 func (a apiServer) readPod(ctx context.Context, namespace, name string) (objects.Pod, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, objects.PodOf)
+	return kube.Get(ctx, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, objects.PodOf)
 }
 
 func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
-	n, _, err := kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
+	n, _, err := kube.Get(ctx, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
 	return n, err
 }
 
 func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, error) {
-	l, _, err := kube.Get(ctx, a.timeout, kube.NodeLease, "", node,
+	l, _, err := kube.Get(ctx, kube.NodeLease, "", node,
 		a.clients.Coordination.Leases(v1.NamespaceNodeLease).Get, objects.LeaseOf)
 	return l, err
 }
 
 func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
-	return nodefence.Read(ctx, a.timeout, a.fences, node, pod)
+	return nodefence.Read(ctx, a.fences, node, pod)
 }
 
 func (a apiServer) patchPod(ctx context.Context, ask podsafety.Ask, add bool) error {
@@ -106,7 +96,7 @@ func (a apiServer) patchClaim(ctx context.Context, claim podsafety.Claim, add bo
 // patch adds or removes the finalizer.
 func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T], p kube.FinalizerPatch,
 	add bool) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	if add {
 		p.Add = []string{objects.RunningFinalizer}
@@ -118,7 +108,7 @@ func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T]
 }
 
 func (a apiServer) forceDelete(ctx context.Context, ask podsafety.Ask) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	return kube.ForceDeletePod(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID, ask.ResourceVersion)
 }
@@ -135,7 +125,7 @@ func (a apiServer) eachPod(ctx context.Context, namespace, node string, visit fu
 }
 
 func (a apiServer) podsVersion(ctx context.Context) (string, error) {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	list, err := a.clients.Core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -150,26 +140,26 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(podsafety.Claim)) e
 }
 
 func (a apiServer) patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	return kube.PatchPodCondition(ctx, a.clients.Core.Pods(namespace), p)
 }
 
 func (a apiServer) readVolume(ctx context.Context, namespace, claim string) (volume, error) {
-	ctx, cancel := a.bound(ctx) // of both reads
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout) // of both reads
 	defer cancel()
-	claimed, err := kube.Read(ctx, a.timeout, kube.Claim, namespace, claim,
+	claimed, err := kube.Read(ctx, kube.Claim, namespace, claim,
 		a.clients.Core.PersistentVolumeClaims(namespace).Get)
 	if claimed == nil || claimed.Spec.VolumeName == "" {
 		return volume{}, err
 	}
-	pv, _, err := kube.Get(ctx, a.timeout, kube.PV, "", claimed.Spec.VolumeName, a.clients.Core.PersistentVolumes().Get,
+	pv, _, err := kube.Get(ctx, kube.PV, "", claimed.Spec.VolumeName, a.clients.Core.PersistentVolumes().Get,
 		func(o *v1.PersistentVolume) volume { return volumeOf(o, claimed.UID) })
 	return pv, err
 }
 
 func (a apiServer) readClaimOf(ctx context.Context, pv string) (types.NamespacedName, error) {
-	claim, _, err := kube.Get(ctx, a.timeout, kube.PV, "", pv, a.clients.Core.PersistentVolumes().Get,
+	claim, _, err := kube.Get(ctx, kube.PV, "", pv, a.clients.Core.PersistentVolumes().Get,
 		func(o *v1.PersistentVolume) (claim types.NamespacedName) {
 			if ref := o.Spec.ClaimRef; ref != nil {
 				claim = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
@@ -237,8 +227,7 @@ const (
 )
 
 type lockServer struct {
-	locks   dynamic.ResourceInterface
-	timeout time.Duration
+	locks dynamic.ResourceInterface
 }
 
 func newLockClient(config *rest.Config) (lockClient, error) {
@@ -247,7 +236,7 @@ func newLockClient(config *rest.Config) (lockClient, error) {
 		return nil, fmt.Errorf("create a client for %s.%s: %w", lockResource, lockGroup, err)
 	}
 	return lockServer{client.Resource(schema.GroupVersionResource{Group: lockGroup, Version: lockVersion,
-		Resource: lockResource}), apiTimeout}, nil
+		Resource: lockResource})}, nil
 }
 
 func (s lockServer) list(ctx context.Context) (locks []volumeLock, err error) {
@@ -288,7 +277,7 @@ func (l volumeLock) unstructured() *unstructured.Unstructured {
 }
 
 func (s lockServer) put(ctx context.Context, l volumeLock) (volumeLock, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var o *unstructured.Unstructured
 	var err error
@@ -304,7 +293,7 @@ func (s lockServer) put(ctx context.Context, l volumeLock) (volumeLock, error) {
 }
 
 func (s lockServer) delete(ctx context.Context, l volumeLock) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.object, ResourceVersion: &l.version}}
 	if err := s.locks.Delete(ctx, l.node, options); err != nil && !apierrors.IsNotFound(err) {

@@ -170,7 +170,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 			return nil, err
 		}
 	}
-	c, err := newController(cfg, apiServer{clients, fences, apiTimeout}, locks)
+	c, err := newController(cfg, apiServer{clients, fences}, locks)
 	if err != nil {
 		return nil, err
 	}

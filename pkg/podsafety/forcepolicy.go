@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 // refusesForce reads whether the API server refuses unconfirmed force deletions. If one of the objects does not exist,
 // the result is false, with an error as its explanation.
 func (a apiServer) refusesForce(ctx context.Context) (bool, error) {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	policy, err := a.clients.Admission.ValidatingAdmissionPolicies().Get(ctx, forcePolicy, metav1.GetOptions{})
 	if err != nil {

@@ -25,7 +25,7 @@ func api(t *testing.T, config *rest.Config) apiServer {
 	t.Helper()
 	clients := must.Get(kube.NewClients(config))(t)
 	fences := must.Get(client.New(config))(t)
-	return apiServer{clients, fences, apiTimeout}
+	return apiServer{clients, fences}
 }
 
 func locksOf(t *testing.T, s *kubetest.Server) lockClient {

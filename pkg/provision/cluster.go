@@ -99,11 +99,11 @@ func (a apiServer) freeSource(ctx context.Context, source volume.SourceRef) erro
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return kube.Read(ctx, apiTimeout, kube.Claim, namespace, name, a.core.PersistentVolumeClaims(namespace).Get)
+	return kube.Read(ctx, kube.Claim, namespace, name, a.core.PersistentVolumeClaims(namespace).Get)
 }
 
 func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
-	return kube.Read(ctx, apiTimeout, kube.PV, "", name, a.core.PersistentVolumes().Get)
+	return kube.Read(ctx, kube.PV, "", name, a.core.PersistentVolumes().Get)
 }
 
 func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
@@ -115,7 +115,7 @@ func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.P
 }
 
 func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error) {
-	values, found, err := kube.ReadSecret(ctx, apiTimeout, a.core, ref.Namespace, ref.Name)
+	values, found, err := kube.ReadSecret(ctx, a.core, ref.Namespace, ref.Name)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: %s/%s", errSecretGone, ref.Namespace, ref.Name)
 	}

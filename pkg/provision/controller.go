@@ -27,9 +27,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// apiTimeout limits one call to the API server.
-const apiTimeout = 30 * time.Second
-
 // refOf identifies one claim, as opposed to a later claim of the same name.
 func refOf(claim *v1.PersistentVolumeClaim) volume.ClaimRef {
 	return volume.ClaimRef{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}

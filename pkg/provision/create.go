@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
@@ -150,7 +151,7 @@ func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string
 	if request.Secret == nil {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	values, err := w.cluster.readSecret(ctx, *request.Secret)
 	w.saw(*request.Secret, values, err)
@@ -168,7 +169,7 @@ func (w *run) secretsAgain(ctx context.Context, request inflight.Request) (value
 	if err == nil || !errors.Is(err, errSecretGone) || !w.facts.Record.Begun() {
 		return values, err == nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	claim, readErr := w.cluster.readClaim(ctx, w.claimKey.Namespace, w.claimKey.Name)
 	if readErr != nil || claim != nil && claim.UID == w.claimKey.UID {
@@ -271,7 +272,7 @@ func (w *run) left(ctx context.Context, asked provision.Request, class errclass.
 	if !ok || !w.reschedules(asked, class, true) || w.reschedules(asked, class, false) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	has, err := locator.HasNode(ctx, asked.Node)
 	if err != nil {

@@ -71,7 +71,7 @@ func bound(ctx context.Context, action provision.Action) (context.Context, conte
 		// Each of their calls to the API server has a limit of its own.
 		return context.WithCancel(ctx)
 	default:
-		return context.WithTimeout(ctx, apiTimeout)
+		return context.WithTimeout(ctx, kube.Timeout)
 	}
 }
 

@@ -133,7 +133,7 @@ func (p *Controller) full(ctx context.Context, claim *v1.PersistentVolumeClaim) 
 	if !ok || class == nil || !driver.ReportsCapacity() {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	answer, err := driver.GetCapacity(ctx, &csi.GetCapacityRequest{Parameters: class.Parameters,
 		AccessibleTopology: &csi.Topology{Segments: p.cfg.Local.Node.Segments}})
@@ -161,7 +161,7 @@ func (p *Controller) selectSelf(ctx context.Context, k volume.ClaimRef) controll
 		return controller.After(due.Sub(p.cfg.Clock.Now()))
 	}
 	p.selections.Taken(k.UID)
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	switch err := p.selectNode(ctx, claim, p.cfg.Local.Node.Name); {
 	case err == nil:
@@ -346,9 +346,9 @@ func (w *run) saw(ref v1.SecretReference, values map[string]string, err error) {
 
 // readSecrets reads each Secret of the names that wait for their next try, once for all names. Other values end the
 // delay of a name as a change of its claim does, and the driver is not called for the same values. A pass ends in
-// apiTimeout: the order of the Secrets is random, so the next pass reads others first.
+// kube.Timeout: the order of the Secrets is random, so the next pass reads others first.
 func (p *Controller) readSecrets(ctx context.Context, _ struct{}) controller.Result {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	for ref, names := range p.tracker.secrets(p.cfg.Clock.Now()) {
 		values, err := p.cluster.readSecret(ctx, ref)

@@ -153,7 +153,7 @@ func (p *Controller) wakeSource(of volume.SourceRef) {
 
 // freeSource ends the protection of a source once no volume is being created from it.
 func (p *Controller) freeSource(ctx context.Context, of volume.SourceRef) controller.Result {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	free := p.freeClaim
 	if of.Kind == volume.SourceSnapshot {
@@ -297,7 +297,7 @@ func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	if w.track.holds == source.UID {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	if err := w.protectSource(ctx, source); err != nil {
 		if !begun || errors.Is(err, leadership.ErrExpired) {

@@ -151,7 +151,7 @@ const deselectTries = 5
 // deselect asks the scheduler for another node. If the claim has changed since the watch showed it, it is read, and
 // deselect does nothing if it needs no other node any more.
 func (w *run) deselect(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	claim := w.claim
 	for range deselectTries {

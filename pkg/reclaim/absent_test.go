@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -21,7 +20,7 @@ func TestNotFoundFromProxyIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := apiServer{clients: clients, timeout: time.Minute}
+	a := apiServer{clients: clients}
 	if _, err := a.readClaim(t.Context(), volume.ClaimRef{Namespace: "ns", Name: "data"}); err == nil {
 		t.Error("the claim counts as gone")
 	}

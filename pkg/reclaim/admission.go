@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/panics"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -96,7 +97,7 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 // missed reports whether a policy had stood long enough when a PV was missed at that time. known is false if no policy
 // exists or the read failed.
 func (r *Controller) missed(ctx context.Context, at time.Time) (missed, known bool) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var stands time.Time
 	var err error

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/api/core/v1"
@@ -62,21 +61,15 @@ type apiServer struct {
 	background kube.Clients
 	// node is the node whose volumes this process handles, nil for the whole cluster.
 	node *volume.Node
-	// timeout bounds each call, so that an unresponsive API server does not block a worker.
-	timeout time.Duration
-}
-
-func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, a.timeout)
 }
 
 func (a apiServer) readPV(ctx context.Context, name string) (volume.PV, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get,
+	return kube.Get(ctx, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get,
 		func(o *v1.PersistentVolume) volume.PV { return volume.At(a.node, o) })
 }
 
 func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (pvclaim.Result, error) {
-	o, err := kube.Read(ctx, a.timeout, kube.Claim, of.Namespace, of.Name,
+	o, err := kube.Read(ctx, kube.Claim, of.Namespace, of.Name,
 		a.clients.Core.PersistentVolumeClaims(of.Namespace).Get)
 	if err != nil {
 		return pvclaim.Result{}, err
@@ -86,7 +79,7 @@ func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (pvclaim.R
 
 func (a apiServer) readSecret(ctx context.Context, ref volume.SecretRef) (map[string]string, bool, error) {
 	klog.FromContext(ctx).V(4).Info("Reading a Secret", "secret", klog.KRef(ref.Namespace, ref.Name))
-	return kube.ReadSecret(ctx, a.timeout, a.clients.Core, ref.Namespace, ref.Name)
+	return kube.ReadSecret(ctx, a.clients.Core, ref.Namespace, ref.Name)
 }
 
 // attachedPV returns the name of the PV that a VolumeAttachment names, empty for none. The cache keeps nothing else.
@@ -98,7 +91,7 @@ func attachedPV(o *storagev1.VolumeAttachment) string {
 }
 
 func (a apiServer) listAttachments(ctx context.Context, limit int64) (page[map[string]int], error) {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	list, err := a.clients.Storage.VolumeAttachments().List(ctx, metav1.ListOptions{Limit: limit})
 	if err != nil {
@@ -112,7 +105,7 @@ func (a apiServer) listAttachments(ctx context.Context, limit int64) (page[map[s
 }
 
 func (a apiServer) listPVs(ctx context.Context, limit int64) (page[[]volume.PV], error) {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	list, err := a.clients.Core.PersistentVolumes().List(ctx, metav1.ListOptions{Limit: limit})
 	if err != nil {
@@ -126,7 +119,7 @@ func (a apiServer) listPVs(ctx context.Context, limit int64) (page[[]volume.PV],
 }
 
 func (a apiServer) readClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
-	return kube.Read(ctx, a.timeout, kube.StorageClass, "", name, a.clients.Storage.StorageClasses().Get)
+	return kube.Read(ctx, kube.StorageClass, "", name, a.clients.Storage.StorageClasses().Get)
 }
 
 // listNodes selects by the topology labels, which the kubelet sets on the Node as its driver reports them.
@@ -134,7 +127,7 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 	if a.node == nil {
 		return nil, errors.New("list nodes: the own node is unknown")
 	}
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	names, err := kube.ListAll(ctx, a.clients.Core.Nodes().List,
 		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: a.node.Segments})},
@@ -148,7 +141,7 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 func (a apiServer) patchFinalizers(
 	ctx context.Context, pv volume.PV, add, drop []string, bound bool,
 ) (volume.PV, error) {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	p := kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: add, Remove: drop}
 	if bound {
@@ -169,7 +162,7 @@ func (a apiServer) patchFinalizers(
 }
 
 func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (uid types.UID, on bool, err error) {
-	o, err := kube.Read(ctx, a.timeout, leaseKind, lease.Namespace, lease.Name,
+	o, err := kube.Read(ctx, leaseKind, lease.Namespace, lease.Name,
 		a.clients.Coordination.Leases(lease.Namespace).Get)
 	if o == nil {
 		return "", false, err
@@ -179,7 +172,7 @@ func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (u
 }
 
 func (a apiServer) createBrake(ctx context.Context, lease types.NamespacedName) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	_, err := a.clients.Coordination.Leases(lease.Namespace).Create(ctx,
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name, Labels: noBackup()}}, metav1.CreateOptions{})
@@ -195,7 +188,7 @@ func noBackup() map[string]string { return map[string]string{kube.NoBackup: "tru
 func (a apiServer) writeBrake(
 	ctx context.Context, lease types.NamespacedName, why string,
 ) (uid types.UID, err error) {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	meta := metav1.ObjectMeta{Name: lease.Name, Labels: noBackup(), Annotations: map[string]string{BrakeAnnotation: why}}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": meta.Labels,
@@ -215,7 +208,7 @@ func (a apiServer) writeBrake(
 }
 
 func (a apiServer) deletePV(ctx context.Context, pv volume.PV) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	return kube.Delete(ctx, "PV", a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, "")
 }

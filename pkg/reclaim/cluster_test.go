@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -23,7 +22,7 @@ import (
 
 // serverOf returns the apiServer of a fake client.
 func serverOf(c *fake.Clientset) apiServer {
-	return apiServer{clients: kube.Clients{Core: c.CoreV1(), Storage: c.StorageV1()}, timeout: time.Minute}
+	return apiServer{clients: kube.Clients{Core: c.CoreV1(), Storage: c.StorageV1()}}
 }
 
 // A backup that is restored over the Lease would release the brake.

@@ -23,9 +23,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// apiTimeout bounds one call to the API server.
-const apiTimeout = 30 * time.Second
-
 // Controller deletes the volumes of one driver's PVs when their reclaim policy says so.
 type Controller struct {
 	cfg     Config
@@ -145,7 +142,7 @@ func newController(driver string, deleter Deleter, cfg Config,
 		return nil, err
 	}
 	r.authorization = clients.Authorization
-	r.cluster = apiServer{clients: clients, background: background, node: cfg.Node, timeout: apiTimeout}
+	r.cluster = apiServer{clients: clients, background: background, node: cfg.Node}
 	r.watchCaches(clients)
 	r.pvs, r.attachments = r.pvCache, r.attachmentCache
 	breaker := reclaim.NewBreaker(cfg.Brake.Deletions, cfg.Brake.Window)

@@ -42,7 +42,7 @@ func newBench(t *testing.T) *bench {
 		podsafety.NamespaceLabel: podsafety.EnforceValue})}
 	clients, err := kube.NewClients(apiserver.Admin())
 	b.Must(err)
-	b.apiServer = apiServer{clients, nil, apiTimeout}
+	b.apiServer = apiServer{clients, nil}
 	return b
 }
 

@@ -37,25 +37,16 @@ type cluster interface {
 	eachClaim(ctx context.Context, namespace string, visit func(*claim)) error
 }
 
-// apiTimeout bounds one call to the API server.
-const apiTimeout = 30 * time.Second
-
 // apiServer implements cluster with real clients.
 type apiServer struct {
 	clients kube.Clients
 	// fences reads NodeFences, nil if Config.Fences is off.
 	fences *client.Client
-	// timeout bounds each call, so that an unresponsive server does not hold a worker.
-	timeout time.Duration
-}
-
-func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, a.timeout)
 }
 
 func (a apiServer) readMode(ctx context.Context, namespace string) (singlenode.Mode, error) {
 	modeOf := func(o *v1.Namespace) singlenode.Mode { return singlenode.ModeOf(o.Labels) }
-	mode, found, err := kube.Get(ctx, a.timeout, kube.Namespace, "", namespace, a.clients.Core.Namespaces().Get, modeOf)
+	mode, found, err := kube.Get(ctx, kube.Namespace, "", namespace, a.clients.Core.Namespaces().Get, modeOf)
 	if err == nil && !found {
 		return singlenode.ModeOff, nil
 	}
@@ -63,35 +54,35 @@ func (a apiServer) readMode(ctx context.Context, namespace string) (singlenode.M
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*claim, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.Claim, namespace, name, a.clients.Core.PersistentVolumeClaims(namespace).Get,
+	return kube.Get(ctx, kube.Claim, namespace, name, a.clients.Core.PersistentVolumeClaims(namespace).Get,
 		claimOf)
 }
 
 func (a apiServer) readClass(ctx context.Context, name string) (class, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.StorageClass, "", name, a.clients.Storage.StorageClasses().Get, classOf)
+	return kube.Get(ctx, kube.StorageClass, "", name, a.clients.Storage.StorageClasses().Get, classOf)
 }
 
 func (a apiServer) readVolume(ctx context.Context, name string) (volume, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get, volumeOf)
+	return kube.Get(ctx, kube.PV, "", name, a.clients.Core.PersistentVolumes().Get, volumeOf)
 }
 
 func (a apiServer) readPod(ctx context.Context, namespace, name string) (singlenode.Pod, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, objects.PodOf)
+	return kube.Get(ctx, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, objects.PodOf)
 }
 
 func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
-	return nodefence.Read(ctx, a.timeout, a.fences, node, pod)
+	return nodefence.Read(ctx, a.fences, node, pod)
 }
 
 func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {
-	n, _, err := kube.Get(ctx, a.timeout, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
+	n, _, err := kube.Get(ctx, kube.Node, "", name, a.clients.Core.Nodes().Get, objects.NodeOf)
 	return n, err
 }
 
 // patchClaim checks the claim in the response: if an admission policy reverts the change, the write succeeds without an
 // effect.
 func (a apiServer) patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, error) {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	patch := kube.FinalizerPatch{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion,
 		Annotations: map[string]*string{singlenode.LockAnnotation: nil}}
@@ -114,7 +105,7 @@ func (a apiServer) patchClaim(ctx context.Context, ask singlenode.Ask) (*claim, 
 }
 
 func (a apiServer) patchGate(ctx context.Context, ask singlenode.Ask) error {
-	ctx, cancel := a.bound(ctx)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	o, err := kube.RemovePodGate(ctx, a.clients.Core.Pods(ask.Namespace), ask.Name, ask.UID, singlenode.Gate)
 	if err == nil && objects.HasVolumeGate(o) {

@@ -28,7 +28,7 @@ func serverAt(t *testing.T, config *rest.Config) apiServer {
 	t.Helper()
 	clients := must.Get(kube.NewClients(config))(t)
 	fences := must.Get(client.New(config))(t)
-	return apiServer{clients, fences, apiTimeout}
+	return apiServer{clients, fences}
 }
 
 // answeredBy returns a client whose server answers all calls with answer.

@@ -121,7 +121,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 			return nil, err
 		}
 	}
-	c, err := newController(cfg, apiServer{clients, fences, apiTimeout})
+	c, err := newController(cfg, apiServer{clients, fences})
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{Bench: apiserver.New(t, "sets-", nil)}
 	clients, err := kube.NewClients(apiserver.Admin())
 	b.Must(err)
-	b.apiServer = apiServer{clients, apiTimeout}
+	b.apiServer = apiServer{clients}
 	return b
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/api/core/v1"
@@ -32,27 +31,22 @@ type cluster interface {
 	eachSet(ctx context.Context, visit func(statefulset.Set)) error
 }
 
-// apiTimeout bounds one call to the API server.
-const apiTimeout = 30 * time.Second
-
 // apiServer implements cluster with real clients.
 type apiServer struct {
 	clients kube.Clients
-	// timeout bounds each read, and each write to a set. The caller bounds other writes.
-	timeout time.Duration
 }
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (statefulset.Claim, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.Claim, namespace, name, a.clients.Core.PersistentVolumeClaims(namespace).Get,
+	return kube.Get(ctx, kube.Claim, namespace, name, a.clients.Core.PersistentVolumeClaims(namespace).Get,
 		statefulset.ClaimOf)
 }
 
 func (a apiServer) readPod(ctx context.Context, namespace, name string) (statefulset.Pod, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, statefulset.PodOf)
+	return kube.Get(ctx, kube.Pod, namespace, name, a.clients.Core.Pods(namespace).Get, statefulset.PodOf)
 }
 
 func (a apiServer) readSet(ctx context.Context, namespace, name string) (statefulset.Set, bool, error) {
-	return kube.Get(ctx, a.timeout, kube.StatefulSet, namespace, name, a.clients.Apps.StatefulSets(namespace).Get,
+	return kube.Get(ctx, kube.StatefulSet, namespace, name, a.clients.Apps.StatefulSets(namespace).Get,
 		statefulset.SetOf)
 }
 
@@ -87,7 +81,7 @@ func (a apiServer) deletePod(ctx context.Context, ask statefulset.Ask) error {
 }
 
 func (a apiServer) patchWoken(ctx context.Context, s statefulset.Set, value *string) error {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	o, err := kube.PatchMetadata(ctx, a.clients.Apps.StatefulSets(s.Namespace), kube.MetadataPatch{Name: s.Name,
 		UID: s.UID, Annotations: map[string]*string{statefulset.WokenAnnotation: value}})

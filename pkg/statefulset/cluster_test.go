@@ -25,7 +25,7 @@ func answeredBy(t *testing.T, answer http.HandlerFunc) apiServer {
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	clients := must.Get(kube.NewClients(&rest.Config{Host: server.URL}))(t)
-	return apiServer{clients, apiTimeout}
+	return apiServer{clients}
 }
 
 // outcome leaves out the record of a read.

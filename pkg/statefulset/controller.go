@@ -37,7 +37,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newController(cfg, apiServer{clients, apiTimeout})
+	c, err := newController(cfg, apiServer{clients})
 	if err != nil {
 		return nil, err
 	}

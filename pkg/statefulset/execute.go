@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/statefulset"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 )
 
 // reconcile works on the claim of a key.
@@ -40,7 +41,7 @@ func (c *Controller) carryOut(ctx context.Context, s *statefulset.Session) error
 
 // call makes a call, and returns an error for any outcome but Succeeded. An unresponsive server does not hold a worker.
 func (c *Controller) call(ctx context.Context, ask statefulset.Ask) (reply statefulset.Reply, err error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	switch ask.Action {
 	case statefulset.ReadClaim:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,15 +40,13 @@ type webhookConfig struct {
 	bundles       map[string][]byte
 }
 
-const callTimeout = 30 * time.Second
-
 type apiServer struct {
 	cfg     Config
 	clients kube.Clients
 }
 
 func (a apiServer) read(ctx context.Context) (clusterState, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	var seen clusterState
 	for _, name := range a.cfg.Webhooks {
@@ -100,7 +97,7 @@ func (a apiServer) validating(ctx context.Context, name string) (webhookConfig, 
 }
 
 func (a apiServer) writeSecret(ctx context.Context, data map[string][]byte, version string) error {
-	ctx, cancel := context.WithTimeout(kube.WithoutLog(ctx), callTimeout)
+	ctx, cancel := context.WithTimeout(kube.WithoutLog(ctx), kube.Timeout)
 	defer cancel()
 	secrets := a.clients.Core.Secrets(a.cfg.Namespace)
 	what := fmt.Sprintf("write Secret %s/%s", a.cfg.Namespace, a.cfg.Secret)
@@ -132,7 +129,7 @@ func secretPatch(data map[string][]byte, version string) ([]byte, error) {
 }
 
 func (a apiServer) writeBundle(ctx context.Context, h webhookConfig, bundle []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	patch, err := bundlePatch(h, bundle)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/api/core/v1"
@@ -30,9 +29,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
-
-// readTimeout limits one read of an object of a claim.
-const readTimeout = 30 * time.Second
 
 // errTopologyChanged means that a request would have a wrong topology.
 var errTopologyChanged = errors.New("build a request: whether the driver reports topology " +
@@ -340,12 +336,12 @@ func (b *Builder) gather(ctx context.Context, f *request.Facts, need request.Nee
 func (b *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim,
 	*v1.PersistentVolume, error) {
 	core := b.client.CoreV1()
-	claim, err := kube.Read(ctx, readTimeout, kube.Claim, name.Namespace, name.Name,
+	claim, err := kube.Read(ctx, kube.Claim, name.Namespace, name.Name,
 		core.PersistentVolumeClaims(name.Namespace).Get)
 	if err != nil || claim == nil || claim.Spec.VolumeName == "" {
 		return claim, nil, err
 	}
-	pv, err := kube.Read(ctx, readTimeout, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
+	pv, err := kube.Read(ctx, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
 	return claim, pv, err
 }
 

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -25,9 +24,6 @@ import (
 
 // ErrUnread means that the first list of nodes has not arrived yet.
 var ErrUnread = errors.New("the nodes are not known yet")
-
-// readTimeout limits one read of a Node or CSINode.
-const readTimeout = 30 * time.Second
 
 var csiNodes = kube.Kind{Resource: storagev1.Resource("csinodes"), Word: "CSINode"}
 
@@ -165,12 +161,12 @@ func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topolo
 	}
 	if known == nil || known.Name != name {
 		var err error
-		known, err = kube.Read(ctx, readTimeout, kube.Node, "", name, l.clients.Core.Nodes().Get)
+		known, err = kube.Read(ctx, kube.Node, "", name, l.clients.Core.Nodes().Get)
 		if err != nil || known == nil {
 			return nil, err
 		}
 	}
-	csiNode, err := kube.Read(ctx, readTimeout, csiNodes, "", name, l.clients.Storage.CSINodes().Get)
+	csiNode, err := kube.Read(ctx, csiNodes, "", name, l.clients.Storage.CSINodes().Get)
 	if err != nil {
 		return nil, err
 	}

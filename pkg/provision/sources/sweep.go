@@ -40,9 +40,6 @@ type SnapshotProtector interface {
 	Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error)
 }
 
-// apiTimeout limits one call to the API server.
-const apiTimeout = 30 * time.Second
-
 // sweepReason explains in logs why a sweep removes or keeps the finalizer of a VolumeSnapshot.
 type sweepReason string
 
@@ -247,7 +244,7 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses)
 
 // bounded calls do with the time limit of one call.
 func bounded(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	return do(ctx)
 }
@@ -374,7 +371,7 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 
 func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string,
 	keep func(volume.SourceRef) bool, claim *v1.PersistentVolumeClaim) (done bool, err error) {
-	pv, err := kube.Read(ctx, apiTimeout, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
+	pv, err := kube.Read(ctx, kube.PV, "", claim.Spec.VolumeName, core.PersistentVolumes().Get)
 	if err != nil || pv == nil || volume.Of(pv).Driver != driver {
 		return false, err
 	}
