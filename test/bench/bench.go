@@ -51,6 +51,17 @@ func Names() (names []string) {
 	return names
 }
 
+// Goals returns the goals of all figures that have some, by figure.
+func Goals() map[string][]report.Goal {
+	goals := map[string][]report.Goal{}
+	for _, f := range families() {
+		for _, figure := range f.Figures {
+			goals[figure.Name] = figure.Goals
+		}
+	}
+	return goals
+}
+
 // List writes all families with their figures.
 func List(w io.Writer) {
 	for _, f := range families() {

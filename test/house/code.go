@@ -32,8 +32,8 @@ var mirror = regexp.MustCompile(`(?i)^(pod|pvc|pv|(persistentvolume)?claim|persi
 // folder is one with shipped code.
 type folder struct {
 	files int
-	// controller means that it imports internal/controller.
-	controller bool
+	// controller means that it imports internal/controller, and queue that it imports client-go's workqueue.
+	controller, queue bool
 	// roles and lines are the lines of its role files and of all its files, by file.
 	roles, lines map[string]float64
 }
@@ -82,6 +82,7 @@ func (t *tree) addToFolder(name string, file *ast.File, lines int) {
 	for _, i := range file.Imports {
 		imported, _ := strconv.Unquote(i.Path.Value)
 		f.controller = f.controller || strings.HasSuffix(imported, "/internal/controller")
+		f.queue = f.queue || imported == "k8s.io/client-go/util/workqueue"
 	}
 	if base == "doc.go" {
 		return
@@ -98,6 +99,9 @@ func (t *tree) closeFolders() {
 	for dir, f := range t.packages {
 		if f.files > fullest {
 			t.folders.add(dir, 1, 0)
+		}
+		if f.queue {
+			t.queues.add(dir, 1, 0)
 		}
 		if f.controller && path.Dir(dir) == "pkg" {
 			for name, lines := range f.lines {

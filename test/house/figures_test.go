@@ -87,6 +87,13 @@ func TestFoldersCountOverTwelveShippedFiles(t *testing.T) {
 	expect(t, figuresOf(t, files), map[string]float64{"folders with over 12 files": 1}, "pkg/full (1)")
 }
 
+func TestPackagesWithQueuesCount(t *testing.T) {
+	queue := "package a\n\nimport _ \"k8s.io/client-go/util/workqueue\"\n"
+	expect(t, figuresOf(t, map[string]string{"pkg/a/loop.go": queue, "pkg/a/more.go": queue, "internal/b/b.go": queue,
+		"pkg/c/c_test.go": queue, "test/d/d.go": queue}), map[string]float64{"packages with queues of client-go": 2},
+		"internal/b (1)", "pkg/a (1)")
+}
+
 func TestRoleFilesCountInControllers(t *testing.T) {
 	loop := "package a\n\nimport _ \"example.com/internal/controller\"\n\n"
 	files := map[string]string{

@@ -17,6 +17,7 @@
 //     has, such as config.go and metrics.go.
 //   - Mirrors are structs in shipped Go, outside internal/objects and pkg/apis, with the name of an API kind, such as
 //     Pod or podFacts. The name alone decides.
+//   - A package with a queue of client-go has a control loop of its own: internal/controller has the only one.
 //   - Public names are exported top-level names and methods in pkg/, outside internal packages.
 //   - Prose is the comments of shipped Go, and the text of pages without tables, code and headings. Docs are all pages
 //     except DESIGN.md.

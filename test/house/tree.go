@@ -14,6 +14,7 @@ type tree struct {
 	shipped, tests, markdown       figure
 	long, complex                  figure
 	folders, roles, mirrors, names figure
+	queues                         figure
 	comments, designs, docs        prose
 	riddles, wide, pages           figure
 	// packages are the folders of shipped code.
@@ -31,6 +32,7 @@ func measure(root string) ([]*figure, error) {
 		folders:  figure{name: "folders with over 12 files", most: 6, step: countStep},
 		roles:    figure{name: "role files in controllers, %", most: 45, step: ratioStep, scale: 100},
 		mirrors:  figure{name: "structs that mirror API kinds", most: 20, step: countStep},
+		queues:   figure{name: "packages with queues of client-go", most: 1, step: countStep},
 		names:    figure{name: "public names", most: 850, step: countStep},
 		comments: newProse("comments"),
 		designs:  newProse("DESIGN.md"),
@@ -55,7 +57,8 @@ func measure(root string) ([]*figure, error) {
 		return nil, err
 	}
 	t.closeFolders()
-	all := []*figure{&t.shipped, &t.tests, &t.markdown, &t.long, &t.complex, &t.folders, &t.roles, &t.mirrors, &t.names}
+	all := []*figure{&t.shipped, &t.tests, &t.markdown, &t.long, &t.complex, &t.folders, &t.roles, &t.mirrors, &t.queues,
+		&t.names}
 	all = append(all, t.comments.figures()...)
 	all = append(all, t.designs.figures()...)
 	all = append(all, t.docs.figures()...)

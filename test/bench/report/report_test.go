@@ -152,6 +152,8 @@ func TestReportRoundTrips(t *testing.T) {
 		"Measured 2001-09-09 01:46 on abacus, 2 cores, 0 MiB of memory,  , with csi-reclaimer v0.1, go1, Kubernetes "+
 			"v1.36.3 and v10.0.1; seed 7, processors 0 % busy before:",
 		"- `first`: Few.")
+	again.Judge(map[string][]Goal{"first": {Exactly(2)}})
+	expectLines(t, again, "0 of 1 goals are reached.", "| `first` | = 2.00 | 1.00 | missed by 50 % |")
 	if fewer, err := Read(dir, names[:1]); err != nil || len(fewer.Figures) != 1 {
 		t.Errorf("of one figure that is still known there are %d, error %v", len(fewer.Figures), err)
 	}

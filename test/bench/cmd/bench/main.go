@@ -36,6 +36,7 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", "",
 		"families, figures or beginnings of figures' names, separated by commas (default: all); --list shows them")
 	list := flags.Bool("list", false, "list the families with their figures, and measure nothing")
+	judge := flags.Bool("judge", false, "hold the figures of the report against the goals of now, and measure nothing")
 	runs := flags.Int("runs", 0, "runs of each subject (default: 3, with --quick 1)")
 	seed := flags.Uint64("seed", 0, "repeats the order of deletions of another run (default: a random one)")
 	profiles := flags.String("profiles", "",
@@ -54,11 +55,14 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	versions, err := report.TheseVersions(ctx)
+	figures, err := report.Read(dir, bench.Names())
 	if err != nil {
 		return err
 	}
-	figures, err := report.Read(dir, bench.Names())
+	if figures.Judge(bench.Goals()); *judge {
+		return figures.Write(dir)
+	}
+	versions, err := report.TheseVersions(ctx)
 	if err != nil {
 		return err
 	}
