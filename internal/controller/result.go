@@ -27,8 +27,7 @@ func Soon() Result {
 // longest bounds a delay, because users choose delays that overflow, such as a grace period of 68 years.
 const longest = 365 * 24 * time.Hour
 
-// After is the Result of a key that is due when d has passed: never earlier, and up to a quarter later. A key that is
-// due later than in a year is due in a year.
+// After is the Result of a key that is due when d has passed, or in a year: never earlier, and up to a quarter later.
 func After(d time.Duration) Result {
 	// The queue leaves out up to a fifth of each delay.
 	d = min(max(d, 0), longest)*5/4 + time.Millisecond

@@ -42,8 +42,9 @@ type cluster interface {
 	// eachClaim reads the claims of all namespaces, page by page.
 	eachClaim(ctx context.Context, visit func(podsafety.Claim)) error
 	patchCondition(ctx context.Context, namespace string, p kube.ConditionPatch) error
-	// refusesForce reports whether the API server refuses unconfirmed force deletions.
-	refusesForce(ctx context.Context) (bool, error)
+	// refusesForce identifies the objects by which the API server refuses unconfirmed force deletions, empty if it does
+	// not.
+	refusesForce(ctx context.Context) (by string, err error)
 	// readVolume returns the PV that a claim is bound to, or the zero value without one.
 	readVolume(ctx context.Context, namespace, claim string) (volume, error)
 	// readClaimOf returns the claim that a PV belongs to, or the zero value without one.

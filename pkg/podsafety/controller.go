@@ -91,11 +91,13 @@ func (c Config) permissions() []permission.Permission {
 		Namespace: v1.NamespaceNodeLease, Verb: "get", Without: "no held pod is released because its node is gone"})
 	needed.AddUnsafe("", "namespaces", "namespaces that ask for pod safety are not observed", "list", "watch")
 	const unshown = "nothing shows the unmount of the volumes of a held pod, so each is held for longer (UnmountGrace)"
-	needed.All = append(needed.All,
-		permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicies", Name: forcePolicy,
-			Verb: "get", Without: unshown},
-		permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicybindings", Name: forceBinding,
-			Verb: "get", Without: unshown})
+	for _, policy := range []string{forcePolicy, evictPolicy} {
+		needed.All = append(needed.All,
+			permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicies", Name: policy,
+				Verb: "get", Without: unshown},
+			permission.Permission{Group: admissionv1.GroupName, Resource: "validatingadmissionpolicybindings",
+				Name: policy + enforced, Verb: "get", Without: unshown})
+	}
 	if c.Fences {
 		const unfenced = "held pods of nodes that are fenced stay"
 		needed.Add(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "get")

@@ -31,6 +31,8 @@ type world struct {
 	*testing.T
 	*Controller
 	clock *testclock.FakeClock
+	// policy is the version of the policies that refuse force deletions.
+	policy string
 
 	podCache       map[string]*pod
 	claimCache     map[string]podsafety.Claim
@@ -197,9 +199,11 @@ func (w *world) patchCondition(_ context.Context, ns string, p kube.ConditionPat
 	return nil
 }
 
-func (w *world) refusesForce(context.Context) (bool, error) {
-	err := w.call("get policy")
-	return err == nil, err
+func (w *world) refusesForce(context.Context) (string, error) {
+	if err := w.call("get policy"); err != nil {
+		return "", err
+	}
+	return "policy of " + w.policy, nil
 }
 
 func (w *world) readFence(_ context.Context, node string, pod types.UID) (objects.Fence, error) {
@@ -479,7 +483,7 @@ func TestUnmountIsObservedInPassing(t *testing.T) {
 		t.Errorf("a pod that anybody may have forced waits %+v", got)
 	}
 	w = newWorld(t, Config{})
-	w.observer.forceRefused(true, w.clock.Now())
+	w.observer.forceRefused("policy", w.clock.Now().Add(-forcePolicyDelay))
 	inPassing(w)
 	w.expectCalls(removed + "1")
 	w.observer.podChanged(w.podCache["ns/db"], nil)

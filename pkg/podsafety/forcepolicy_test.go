@@ -21,8 +21,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
-// shipped reads the policy that refuses force deletions, and its binding, from the manifest.
-func shipped(t *testing.T) (policy admissionv1.ValidatingAdmissionPolicy,
+// shipped reads a policy that refuses force deletions, and its binding, from the manifest.
+func shipped(t *testing.T, name string) (policy admissionv1.ValidatingAdmissionPolicy,
 	binding admissionv1.ValidatingAdmissionPolicyBinding) {
 	t.Helper()
 	content := must.Get(os.ReadFile("../../deploy/manifests/pod-safety-policies.yaml"))(t)
@@ -31,9 +31,9 @@ func shipped(t *testing.T) (policy admissionv1.ValidatingAdmissionPolicy,
 		must.OK(t, yaml.Unmarshal(part, &meta))
 		var into any
 		switch meta.Name {
-		case forcePolicy:
+		case name:
 			into = &policy
-		case forceBinding:
+		case name + enforced:
 			into = &binding
 		default:
 			continue
@@ -82,11 +82,14 @@ func TestRefusesForceWithShippedPolicy(t *testing.T) {
 			}, false},
 		"it names no namespaces": {func(_ *policy, b *binding) { b.Spec.MatchResources = nil }, false},
 	} {
-		p, b := shipped(t)
+		p, b := shipped(t, forcePolicy)
 		c.change(&p, &b)
-		if got := refuses(&p, &b); got != c.want {
+		if got := refuses(&p, &b, mountCondition); got != c.want {
 			t.Errorf("%s: %t", sentence, got)
 		}
+	}
+	if p, b := shipped(t, evictPolicy); !refuses(&p, &b, evictCondition) || refuses(&p, &b, mountCondition) {
+		t.Error("the policy on evictions is not recognized, or is taken for the other one")
 	}
 }
 
@@ -101,7 +104,7 @@ func TestForcePolicyIsReadAgain(t *testing.T) {
 		defer cancel()
 		go w.watchForcePolicy(ctx)
 		synctest.Wait()
-		begun := w.clock.Now()
+		begun := w.clock.Now().Add(forcePolicyDelay)
 		if got := since(); !got.Equal(begun) {
 			t.Errorf("at first: %v", got)
 		}
@@ -116,6 +119,10 @@ func TestForcePolicyIsReadAgain(t *testing.T) {
 		if got := step(nil); !got.Equal(begun) {
 			t.Errorf("the same again: %v", got)
 		}
+		w.policy = "another version"
+		if got := step(nil); !got.Equal(begun.Add(2 * forcePolicyEvery)) {
+			t.Errorf("it has been changed: %v", got)
+		}
 		if got := step(errors.New("not found")); !got.IsZero() {
 			t.Errorf("it is gone: %v", got)
 		}
@@ -123,7 +130,7 @@ func TestForcePolicyIsReadAgain(t *testing.T) {
 		if n := strings.Count(log.String(), "no policy refuses force deletions"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
-		if got := step(nil); !got.Equal(begun.Add(4 * forcePolicyEvery)) {
+		if got := step(nil); !got.Equal(begun.Add(5 * forcePolicyEvery)) {
 			t.Errorf("it is back: %v", got)
 		}
 	})

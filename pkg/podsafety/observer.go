@@ -52,10 +52,13 @@ type observer struct {
 	claimsIn objects.Index[string, string]
 
 	mu sync.Mutex
-	// tracker, unreachable, forceRefusedSince and candidates are guarded by mu.
+	// tracker, unreachable, forceRefusedBy, forceRefusedSince and candidates are guarded by mu.
 	tracker *podsafety.Tracker
 	// unreachable holds the names of the unreachable nodes.
-	unreachable       map[string]bool
+	unreachable map[string]bool
+	// forceRefusedBy identifies the objects that refuse force deletions, which all API servers do from forceRefusedSince
+	// on.
+	forceRefusedBy    string
 	forceRefusedSince time.Time
 	// candidates holds the pods that must get the finalizer, until they have it, because the cache lacks pods without it.
 	candidates map[string]objects.Pod

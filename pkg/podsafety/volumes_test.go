@@ -220,7 +220,7 @@ func TestCanceledWorkMakesNoReport(t *testing.T) {
 	if w.sweepLocks(ctx); kubetest.Count(t, w.metrics.lockErrors) != 0 {
 		t.Errorf("%v errors", kubetest.Count(t, w.metrics.lockErrors))
 	}
-	w.observer.forceRefused(true, w.clock.Now())
+	w.observer.forceRefused("policy", w.clock.Now())
 	w.fail["get policy"] = context.Canceled
 	w.watchForcePolicy(ctx)
 	if f, _ := w.observer.observe("ns/db"); f.ForceRefusedSince.IsZero() {

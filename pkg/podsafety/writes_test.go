@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -176,27 +178,41 @@ func TestReadVolume(t *testing.T) {
 	}
 }
 
-// Without either object, nothing refuses a force deletion.
+// Without any of the objects, something may force a deletion. Each change of one changes the result.
 func TestReadForcePolicy(t *testing.T) {
 	t.Parallel()
-	policy, binding := shipped(t)
-	both := map[string]string{}
-	for end, o := range map[string]any{"/" + forcePolicy: policy, "/" + forceBinding: binding} {
-		text := must.Get(json.Marshal(o))(t)
-		both[end] = string(text)
-	}
-	if refused, err := api(t, kubetest.NewServer(t, both).Config()).refusesForce(t.Context()); !refused || err != nil {
-		t.Errorf("as shipped: %t, %v", refused, err)
-	}
-	for end, text := range both {
-		refused, err := api(t, kubetest.NewServer(t, map[string]string{end: text}).Config()).refusesForce(t.Context())
-		if refused || err == nil || !strings.Contains(err.Error(), "read ValidatingAdmissionPolicy") {
-			t.Errorf("only %s: %t, %v", end, refused, err)
+	type objects = map[string]metav1.Object
+	read := func(change func(objects)) (string, error) {
+		all, texts := objects{}, map[string]string{}
+		for _, name := range []string{forcePolicy, evictPolicy} {
+			policy, binding := shipped(t, name)
+			all[name], all[name+enforced] = &policy, &binding
 		}
+		change(all)
+		for name, o := range all {
+			texts["/"+name] = string(must.Get(json.Marshal(o))(t))
+		}
+		return api(t, kubetest.NewServer(t, texts).Config()).refusesForce(t.Context())
 	}
-	both["/"+forceBinding] = `{"kind":"ValidatingAdmissionPolicyBinding","apiVersion":"admissionregistration.k8s.io/v1"}`
-	if refused, err := api(t, kubetest.NewServer(t, both).Config()).refusesForce(t.Context()); refused || err != nil {
-		t.Errorf("an empty binding: %t, %v", refused, err)
+	whole, err := read(func(objects) {})
+	if whole == "" || err != nil {
+		t.Errorf("as shipped: %q, %v", whole, err)
+	}
+	for _, name := range []string{forcePolicy, forcePolicy + enforced, evictPolicy, evictPolicy + enforced} {
+		if by, err := read(func(o objects) { delete(o, name) }); by != "" || err == nil ||
+			!strings.Contains(err.Error(), "read ValidatingAdmissionPolicy") {
+			t.Errorf("without %s: %q, %v", name, by, err)
+		}
+		if by, err := read(func(o objects) { o[name].SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)}) }); by != "" ||
+			err != nil {
+			t.Errorf("%s is being deleted: %q, %v", name, by, err)
+		}
+		if by, err := read(func(o objects) { o[name].SetUID("new") }); by == "" || by == whole || err != nil {
+			t.Errorf("%s is created again: %q, %v", name, by, err)
+		}
+		if by, err := read(func(o objects) { o[name].SetGeneration(7) }); by == "" || by == whole || err != nil {
+			t.Errorf("%s is changed: %q, %v", name, by, err)
+		}
 	}
 }
 

@@ -19,14 +19,15 @@ type Claim struct {
 	// Pod and PodUID identify the pod of whose generic ephemeral volume this is the claim, and are empty without one.
 	Pod    string
 	PodUID types.UID
-	// Held reports that the claim has objects.RunningFinalizer.
-	Held, Terminating bool
+	// Held reports that the claim has objects.RunningFinalizer, and Protected that it has the finalizer of pvc-protection.
+	Held, Protected, Terminating bool
 }
 
 // ClaimOf returns the record of a claim, which keeps no reference to o.
 func ClaimOf(o metav1.Object) Claim {
-	c := Claim{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
-		Held: slices.Contains(o.GetFinalizers(), objects.RunningFinalizer), Terminating: o.GetDeletionTimestamp() != nil}
+	has := func(finalizer string) bool { return slices.Contains(o.GetFinalizers(), finalizer) }
+	c := Claim{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Held: has(objects.RunningFinalizer),
+		Protected: has("kubernetes.io/pvc-protection"), Terminating: o.GetDeletionTimestamp() != nil}
 	// The name as in podUsesPVCForDeletion. Spark's drivers and the StatefulSet controller make pods the controllers of
 	// other claims, which outlive the pods' use of them.
 	if pod, uid := objects.PodOwner(o); strings.HasPrefix(c.Name, pod+"-") {
@@ -96,8 +97,9 @@ func DecideClaim(f ClaimFacts, now time.Time) ClaimAction {
 }
 
 // used reports whether processes of the claim's pod may use the claim: the pod is held, or may be in a moment. A pod
-// without a node does not count, because no kubelet starts it with a terminating claim.
+// without a node does not count once pvc-protection has removed its finalizer, because no kubelet starts a pod with such
+// a claim (getPVCExtractPV in pkg/kubelet/volumemanager/populator). Until then, a scheduler may still bind the pod.
 func (f ClaimFacts) used() bool {
-	return f.Pod.UID == f.Claim.PodUID && f.Pod.Node != "" &&
+	return f.Pod.UID == f.Claim.PodUID && (f.Pod.Node != "" || f.Claim.Protected) &&
 		(f.Pod.Held || !f.Pod.Terminating && f.Mode == ModeEnforce)
 }

@@ -36,6 +36,7 @@ func TestDecideClaim(t *testing.T) {
 	unbound := func(f *ClaimFacts) { f.Pod.Node = "" }
 	replaced := func(f *ClaimFacts) { f.Pod.UID = "uid-2" }
 	removing := func(f *ClaimFacts) { f.RemovingFinalizers = true }
+	protected := func(f *ClaimFacts) { f.Claim.Protected = true }
 	for name, c := range map[string]struct {
 		facts ClaimFacts
 		want  ClaimAction
@@ -67,6 +68,8 @@ func TestDecideClaim(t *testing.T) {
 		"another pod has the name":               {claimed(replaced, live), ReleaseClaim},
 		"its pod has no node, by the watch":      {claimed(unbound), ReadClaimPod},
 		"its pod has no node":                    {claimed(unbound, live), ReleaseClaim},
+		"its pod may be bound in a moment":       {claimed(unbound, protected, live), AwaitPod},
+		"its pod is gone, and it is protected":   {claimed(gone, protected, live), ReleaseClaim},
 		"no pod controls it":                     {claimed(ownerless), ReleaseClaim},
 		"no pod controls it, and no pod is seen": {claimed(ownerless, gone), ReleaseClaim},
 		"we are uninstalled":                     {claimed(removing), ReleaseClaim},
@@ -81,7 +84,7 @@ func TestDecideClaim(t *testing.T) {
 
 // TestNoClaimIsReleasedUnderItsPod visits all facts. It restates the conditions of a release, without the code.
 func TestNoClaimIsReleasedUnderItsPod(t *testing.T) {
-	for bits := range 1 << 8 {
+	for bits := range 1 << 9 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		f := claimed()
 		f.Claim.Held, f.Claim.Terminating, f.Pod.Held, f.Pod.Terminating = bit(0), bit(1), bit(2), bit(3)
@@ -91,7 +94,7 @@ func TestNoClaimIsReleasedUnderItsPod(t *testing.T) {
 		if bit(5) {
 			f.Claim.Pod, f.Claim.PodUID = "", ""
 		}
-		f.RemovingFinalizers, f.Pod.GraceZero = bit(6), bit(7)
+		f.RemovingFinalizers, f.Pod.GraceZero, f.Claim.Protected = bit(6), bit(7), bit(8)
 		for f.Mode = ModeOff; f.Mode <= ModeEnforce; f.Mode++ {
 			for _, f.Pod.UID = range []types.UID{"", "uid-1", "uid-2"} {
 				for _, f.PodRead = range []session.Read{{}, old(1), read(1)} {
@@ -105,7 +108,7 @@ func TestNoClaimIsReleasedUnderItsPod(t *testing.T) {
 func judgeClaimStep(t *testing.T, f ClaimFacts, got ClaimAction) {
 	t.Helper()
 	c, p := f.Claim, f.Pod
-	mayWrite := p.UID == "uid-1" && p.Node != "" && (p.Held || f.Mode == ModeEnforce && !p.Terminating)
+	mayWrite := p.UID == "uid-1" && (p.Node != "" || c.Protected) && (p.Held || f.Mode == ModeEnforce && !p.Terminating)
 	readLive := f.PodRead.Order > 0 && now().Sub(f.PodRead.Sent) <= 5*time.Second
 	switch {
 	case got == ReleaseClaim && !c.Held, got == HoldClaim && (c.Held || c.Terminating):
@@ -126,7 +129,9 @@ func TestClaimOf(t *testing.T) {
 		Finalizers: []string{"kubernetes.io/pvc-protection", objects.RunningFinalizer}, DeletionTimestamp: &metav1.Time{},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "db", UID: "uid-1",
 			Controller: ptr.To(true)}}}}
-	if got, want := ClaimOf(o), claimed().Claim; got != want {
+	want := claimed().Claim
+	want.Protected = true
+	if got := ClaimOf(o); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for name, change := range map[string]func(*metav1.OwnerReference){

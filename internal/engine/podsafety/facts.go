@@ -164,7 +164,8 @@ func (f Facts) unmountShown() bool {
 		!f.Storage.Since.After(f.Sight.FinishedSince)
 }
 
-// forceRefused reports whether a force deletion has needed a confirmation ever since the pod ended.
+// forceRefused reports whether a force deletion or eviction has been refused ever since the pod ended, unless it was
+// confirmed.
 func (f Facts) forceRefused() bool {
 	return f.Mode == ModeEnforce && !f.ForceRefusedSince.IsZero() && !f.ForceRefusedSince.After(f.Sight.FinishedSince)
 }
