@@ -76,10 +76,12 @@ func decide(s facts, now time.Time) action {
 // A certificate is presented only after its authority has been trusted for PropagationDelay, and an authority is
 // trusted until its certificate has expired, so that a replica that could not read the Secret for a long time is
 // trusted too. So no API server meets a certificate that it does not trust. Only if no valid certificate exists, a new
-// one is presented at once.
+// one is presented at once. One that is not valid yet is replaced like one that ends soon, because the clock of this
+// replica may be the wrong one.
 func decideOwn(s facts, now time.Time) action {
-	current, next := s.State.Current.usable(s.Names, now), s.State.Next.usable(s.Names, now)
-	due := current && !now.Before(s.State.Current.NotAfter.Add(-s.RenewBefore))
+	current := s.State.Current.usable(s.Names, now)
+	next := s.State.Next.usable(s.Names, now) && !s.State.Next.early(now)
+	due := current && (s.State.Current.early(now) || !now.Before(s.State.Current.NotAfter.Add(-s.RenewBefore)))
 	switch {
 	case !current && next:
 		return promote
@@ -121,10 +123,15 @@ func (s State) after(a action, issued *keyPair, now time.Time) State {
 	return s
 }
 
+// mostOld bounds the old authorities. There are more only if replicas of other names write the same Secret, and each
+// issues a pair at once.
+const mostOld = 8
+
 // old returns the old authorities after a change of the current pair.
 func (s State) old() []issuer {
 	if s.Current == nil {
 		return s.Old
 	}
-	return append(slices.Clone(s.Old), s.Current.CA)
+	all := append(slices.Clone(s.Old), s.Current.CA)
+	return all[max(0, len(all)-mostOld):]
 }

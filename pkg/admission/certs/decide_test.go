@@ -23,6 +23,13 @@ func pair(ends time.Duration, authority string) *keyPair {
 		NotAfter: start.Add(ends)}
 }
 
+// early is a pair that is valid an hour later.
+func early(authority string) *keyPair {
+	p := pair(3*renewal, authority)
+	p.NotBefore = start.Add(time.Hour)
+	return p
+}
+
 // old are authorities of earlier pairs; "!" has expired.
 func old(names ...string) (all []issuer) {
 	for _, name := range names {
@@ -76,6 +83,12 @@ func TestDecide(t *testing.T) {
 		"the current one has ended, a next is": {func(s *facts) {
 			s.State.Current, s.State.Next, s.Trusted = pair(0, "a"), pair(3*renewal, "b"), false
 		}, promote},
+		"the next is not valid yet":       {func(s *facts) { s.State.Next = early("b") }, issueNext},
+		"it is not valid yet":             {func(s *facts) { s.State.Current = early("a") }, issueNext},
+		"it is valid from this moment on": {func(s *facts) { s.State.Current.NotBefore = start }, wait},
+		"it has ended, and the next is not valid yet": {func(s *facts) {
+			s.State.Current, s.State.Next = pair(0, "a"), early("b")
+		}, issueFirst},
 		"the one before has ended":        {func(s *facts) { s.State.Old = old("z", "!") }, removeExpired},
 		"the one before may be presented": {func(s *facts) { s.State.Old = old("z") }, wait},
 		"the one before, and it ends soon": {func(s *facts) { s.State.Old, s.State.Current = old("z"), pair(renewal, "a") },
@@ -112,7 +125,9 @@ func TestStateAfterStep(t *testing.T) {
 		"the next":                      {State{Current: a}, issueNext, "a b []"},
 		"a promotion":                   {State{Current: a, Next: b, Old: old("z")}, promote, "b - [z a]"},
 		"a retirement":                  {State{Current: b, Old: old("z", "!", "y")}, removeExpired, "b - [z y]"},
-		"trust":                         {State{Current: a, Next: b, Old: old("z", "!")}, trust, "a b [z !]"},
+		"after many": {State{Current: a, Old: old("1", "2", "3", "4", "5", "6", "7", "8")}, promote,
+			"- - [2 3 4 5 6 7 8 a]"},
+		"trust": {State{Current: a, Next: b, Old: old("z", "!")}, trust, "a b [z !]"},
 	} {
 		after := c.before.after(c.action, b, start)
 		var left []string

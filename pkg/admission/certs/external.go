@@ -62,5 +62,5 @@ func externalPair(data map[string][]byte, names []string, now time.Time) (*keyPa
 		return nil, fmt.Errorf("write the authorities: %w", err)
 	}
 	return &keyPair{Chain: data[keyCert], Key: data[keyKey], CA: issuer{bundle, both.Leaf.NotAfter}, TLS: &both,
-		Names: names, NotAfter: both.Leaf.NotAfter}, nil
+		Names: names, NotBefore: both.Leaf.NotBefore, NotAfter: both.Leaf.NotAfter}, nil
 }

@@ -29,9 +29,9 @@ type keyPair struct {
 	CA issuer
 	// TLS is the certificate that a server presents.
 	TLS *tls.Certificate
-	// Names are the DNS names of the certificate, which is valid until NotAfter.
-	Names    []string
-	NotAfter time.Time
+	// Names are the DNS names of the certificate, which is valid from NotBefore until NotAfter.
+	Names               []string
+	NotBefore, NotAfter time.Time
 }
 
 // issuer is a trusted certificate (PEM), which expires together with the certificate that it signed.
@@ -60,7 +60,8 @@ func parsePair(chain, key []byte) (*keyPair, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &keyPair{Chain: chain, Key: key, CA: ca, TLS: &both, Names: leaf.DNSNames, NotAfter: leaf.NotAfter}, nil
+	return &keyPair{Chain: chain, Key: key, CA: ca, TLS: &both, Names: leaf.DNSNames, NotBefore: leaf.NotBefore,
+		NotAfter: leaf.NotAfter}, nil
 }
 
 func authorityOf(c *x509.Certificate) (issuer, error) {
@@ -82,6 +83,9 @@ func issue(names []string, lifetime time.Duration) (*keyPair, error) {
 	}
 	return parsePair(chain, key)
 }
+
+// early reports whether the pair is not valid yet: a replica whose clock is ahead has issued it.
+func (p *keyPair) early(now time.Time) bool { return p != nil && now.Before(p.NotBefore) }
 
 // usable reports whether a server can present the pair under the names.
 func (p *keyPair) usable(names []string, now time.Time) bool {
