@@ -246,7 +246,7 @@ func gone(f Facts, now time.Time) Decision {
 	case f.Fence.toUndo() == nil:
 		return leave(f, ReasonNodeGone, now)
 	case f.Fence.Vacant():
-		return wait(ReasonNodeDeleted, nodePoll)
+		return wait(ReasonNodeDeleted, vacantPoll)
 	case d.Reason != "":
 		return d
 	}

@@ -67,6 +67,8 @@ const (
 	agentPoll = 5 * time.Second
 	// nodePoll is the interval at which a fenced node is read. Node Leases are not watched: each is renewed every 10 s.
 	nodePoll = 10 * time.Second
+	// vacantPoll is the same for a fence whose Node is deleted and which a person has to end: the watches show the end.
+	vacantPoll = 10 * time.Minute
 )
 
 func (r Rules) keepReturned() time.Duration { return cmp.Or(r.KeepReturned, DefaultKeepReturned) }

@@ -89,7 +89,7 @@ func TestDecideFenceInForce(t *testing.T) {
 		"its Node is gone, and a volume is attached": {
 			inForce(nodeGone, remaining(Remains{}, Remains{VolumeAttachments: 1})), Wait, ReasonNodeDeleted, nodePoll},
 		"its Node is gone, and nothing remains": {inForce(nodeGone, emptied), WriteStatus, ReasonNodeDeleted, 0},
-		"it is vacant":                          {inForce(vacant, nodeGone), Wait, ReasonNodeDeleted, nodePoll},
+		"it is vacant":                          {inForce(vacant, nodeGone), Wait, ReasonNodeDeleted, vacantPoll},
 		"it was vacant, and its Node is there":  {inForce(vacant, down()), WriteStatus, ReasonFenced, 0},
 	})
 }

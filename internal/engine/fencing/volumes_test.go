@@ -121,7 +121,7 @@ func TestDecideTaintOfFencedVolumes(t *testing.T) {
 			facts(in, down(), unfence(v1alpha1.UnfenceNow)), WriteStatus, ReasonUnfencing, 0},
 		"it was rebooted, and all is left": {
 			facts(in, down(rebooted), renewedFor(0)), ListRemaining, ReasonRebooted, 0},
-		"it never came back, and the fence is vacant": {facts(in, vacant, nodeGone), Wait, ReasonNodeDeleted, nodePoll},
+		"it never came back, and the fence is vacant": {facts(in, vacant, nodeGone), Wait, ReasonNodeDeleted, vacantPoll},
 	})
 	for name, c := range map[string]struct {
 		facts Facts
