@@ -109,7 +109,7 @@ func send[Q, A any](ctx context.Context, d *Driver, rpc func(context.Context, Q,
 func checkSecrets(secrets map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(secrets)) {
 		if !utf8.ValidString(key) || !utf8.ValidString(secrets[key]) {
-			return status.Errorf(codes.FailedPrecondition, "the driver was not called: the value of %q in its Secret is not "+
+			return status.Errorf(codes.FailedPrecondition, "the driver was not called: %q or its value in the Secret is not "+
 				"UTF-8, as CSI requires; write it as text, such as base64, in the form that the driver documents", key)
 		}
 	}

@@ -51,7 +51,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Goals returns the goals of all figures that have some, by figure.
+// Goals returns the goals of all figures, by figure.
 func Goals() map[string][]report.Goal {
 	goals := map[string][]report.Goal{}
 	for _, f := range families() {

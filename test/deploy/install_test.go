@@ -221,27 +221,33 @@ func expectFenceKeepsAgent(t *testing.T, upgrade []string) {
 		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: "d", NetworkFenceClassName: "class"}})
 	fence.Finalizers = []string{"csi-reclaimer.io/fence"}
 	job := newFence("chart-switched-off", v1alpha1.Agent{Name: "power", Covers: v1alpha1.CoversUntilUnfenced,
-		Job: &v1alpha1.JobAgent{Namespace: docsHome, PodTemplateName: "off"}})
+		Job: &v1alpha1.JobAgent{Namespace: docsHome, PodTemplateName: "off"}},
+		v1alpha1.Agent{Name: "reboot", Covers: v1alpha1.CoversReboot, Remediation: &v1alpha1.RemediationAgent{
+			APIVersion: "r.example.com/v1", Kind: "RTemplate", Namespace: docsHome, Name: "r"}})
 	job.Finalizers = fence.Finalizers
 	fences := fenceClient(t).Fences
 	create(t, fences, fence)
 	create(t, fences, job)
 	upgrade = append(slices.Clone(upgrade), "--set", "nodeFencing.enabled=true")
-	if _, err := helm(t, upgrade...); err == nil || strings.Contains(err.Error(), "could not undo") {
+	if _, err := helm(t, upgrade...); err == nil || strings.Contains(err.Error(), "could not stop or undo") {
 		t.Errorf("permissions that the chart did not give are missed: %v", err)
 	}
-	const network, jobs = "volume-guard-fence-agent-network", "volume-guard-fence-agent-job"
+	const network, prefix = "volume-guard-fence-agent-network", "volume-guard-fence-agent-"
 	role := func(name string) rbacv1.RoleRef {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 	}
 	create(t, client.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: network}, RoleRef: role(network)})
-	create(t, client.RbacV1().RoleBindings(docsHome), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: jobs}, RoleRef: role(jobs)})
+	for _, name := range []string{prefix + "job", prefix + "remediation"} {
+		create(t, client.RbacV1().RoleBindings(docsHome), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role(name)})
+	}
 	expectRefused(t, "networkFences (agent storage of NodeFence chart-fenced)", upgrade...)
 	expectRefused(t, "jobNamespaces "+docsHome+" (agent power of NodeFence chart-switched-off)", upgrade...)
-	kept := append(slices.Clone(upgrade), "--set", "nodeFencing.networkFences=true,nodeFencing.jobNamespaces={"+docsHome+"}")
-	if _, err := helm(t, kept...); err == nil || strings.Contains(err.Error(), "could not undo") {
+	expectRefused(t, "remediationNamespaces "+docsHome+" (agent reboot of NodeFence chart-switched-off)", upgrade...)
+	kept := append(slices.Clone(upgrade), "--set", "nodeFencing.networkFences=true,nodeFencing.jobNamespaces={"+docsHome+
+		"},nodeFencing.remediationNamespaces={"+docsHome+"}")
+	if _, err := helm(t, kept...); err == nil || strings.Contains(err.Error(), "could not stop or undo") {
 		t.Errorf("the fences keep their agents: %v", err)
 	}
 }

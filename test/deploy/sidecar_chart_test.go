@@ -144,7 +144,7 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		"container.httpPort=0":                   "httpPort",
 		"leakCheckInterval=often":                "leakCheckInterval",
 		"capacityOwnerrefLevel=3":                "capacityOwnerrefLevel",
-		"role=companion,capacity=true":           "only role owner",
+		"role=companion,capacity=true":           "external-provisioner publishes",
 		"container.extraArgs={--metrics-path=m}": "extraArgs",
 		"container.brakes=1":                     "brakes",
 		"container.extraEnv[0].name=POD_NAME":    "extraEnv",

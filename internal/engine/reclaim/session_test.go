@@ -302,6 +302,23 @@ func TestDryRunReadsOnly(t *testing.T) {
 	}
 }
 
+// An admission policy may put the companion's finalizer back in each write to a PV that is not terminating.
+func TestOwnerRemovesCompanionsFinalizerLast(t *testing.T) {
+	pv := released().PV
+	guardedByCompanion(&pv)
+	e, _ := engineOf(pv)
+	s, _ := beginOn(t, e, Item{Name: "pv"})
+	answerReads(t, e, s)
+	for _, want := range []Action{DeletePV, FinalizePV} {
+		if step := e.Answer(s, Reply{Outcome: OK}, leading()); step.Decision.Action != want {
+			t.Fatalf("%s: %+v", want, step)
+		}
+	}
+	if both := []string{volume.Finalizer, volume.CompanionFinalizer}; !slices.Equal(s.Ask.Remove, both) {
+		t.Errorf("removes %q, want %q", s.Ask.Remove, both)
+	}
+}
+
 // Additional reports come with the answer that shows them.
 func TestReportsAfterDeleteVolume(t *testing.T) {
 	at, tooLate := leading(), Report{Besides, ReasonTooLateToKeep, ""}

@@ -257,8 +257,6 @@ func (w ClusterFacts) AfterClaim(name string, claim types.UID) VolumeOutcome {
 	}
 	d := w.decide(pv, explain.Found[*v1.PersistentVolumeClaim](nil))
 	switch role, _ := w.RoleOf(pv.Owner()); { // the step that protects the PV comes first
-	case d.Action == engine.AdoptPV.String():
-		pv.HasFinalizer, pv.HasCompanionFinalizer = true, false
 	case d.Action == engine.AddFinalizer.String() && role == volume.RoleCompanion:
 		pv.HasCompanionFinalizer = true
 	case d.Action == engine.AddFinalizer.String():

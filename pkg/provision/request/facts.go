@@ -62,7 +62,7 @@ func (d Driver) topology() bool {
 // claimName returns the claim's name for messages.
 func (f Facts) claimName() string { return f.Claim.Namespace + "/" + f.Claim.Name }
 
-// size returns the requested size in bytes, rounded up. It is wrong for a size that CSI cannot express (see checkClaim).
+// size returns the requested size in bytes, rounded up. checkClaim refuses a size that CSI cannot express.
 func (f Facts) size() int64 {
 	request := f.Claim.Spec.Resources.Requests[v1.ResourceStorage]
 	return request.Value()

@@ -50,7 +50,6 @@ func Read(dir string, names []string) (*Report, error) {
 	return r, nil
 }
 
-// has reports whether a figure has a value in the column.
 // Judge holds all figures against these goals, by figure, whatever their goals were when they were measured.
 func (r *Report) Judge(goals map[string][]Goal) {
 	for _, f := range r.Figures {
@@ -58,6 +57,7 @@ func (r *Report) Judge(goals map[string][]Goal) {
 	}
 }
 
+// has reports whether a figure has a value in the column.
 func (r *Report) has(column string) bool {
 	return slices.ContainsFunc(r.Figures, func(f *Figure) bool { return len(f.Runs[column]) > 0 })
 }
