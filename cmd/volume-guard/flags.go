@@ -133,7 +133,8 @@ func (o *options) protectionFlags(groups *cliflag.NamedFlagSets) {
 			"clusters whose kube-controller-manager runs without its controller pod-garbage-collector-controller, which "+
 			"does that.")
 	fs.BoolVar(&o.podSafety.VolumeLocks, "volume-locks", true,
-		"While a held pod is terminating on a node that is not Ready, have the VolumeLock of the node name its volumes: "+
+		"While a held pod is terminating on a node that is not Ready, or its unmount is overdue, have the VolumeLock of "+
+			"the node name its volumes: "+
 			"the policy csi-reclaimer-attach-lock then refuses to attach them to another node. Needs "+
 			"pod-safety-crd.yaml. Do not set --disable-force-detach-on-timeout of kube-controller-manager, which can keep "+
 			"the volumes of released pods attached to a lost node. --volume-locks=false removes all VolumeLocks.")

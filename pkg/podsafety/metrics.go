@@ -55,7 +55,8 @@ func newInventory(c *Controller) prometheus.Collector {
 	oldest := prometheus.NewDesc("csi_reclaimer_pod_safety_oldest_waiting_pod_seconds",
 		"Time since the grace period ended of the held pod that waits for the longest time, 0 if there is none.", nil, nil)
 	locks := prometheus.NewDesc("csi_reclaimer_pod_safety_volume_locks",
-		"Volumes that may be attached to no other node, because a held pod is terminating on a node that is not Ready.", nil,
+		"Volumes that may be attached to no other node: a held pod is terminating on a node that is not Ready, or its "+
+			"unmount is overdue.", nil,
 		nil)
 	return events.Gauges(func(set events.SetGauge) {
 		now := c.cfg.Clock.Now()

@@ -322,6 +322,9 @@ func (c *Controller) lockFacts(node string, p *pod) podsafety.LockFacts {
 		RemovingLocks: !c.cfg.VolumeLocks}
 	if p != nil {
 		f.Pod = p.facts()
+		c.observer.mu.Lock()
+		f.UnmountOverdue = c.observer.tracker.UnmountOverdue(p.uid, c.cfg.Clock.Now())
+		c.observer.mu.Unlock()
 	}
 	return f
 }

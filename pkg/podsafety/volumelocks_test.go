@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 )
 
 // Volumes of one namespace leave room in a VolumeLock for those of others, and the lock stays below the limit of etcd.
@@ -50,4 +54,23 @@ func TestVolumeLockHasShares(t *testing.T) {
 	if refused := admit(before, volumes); refused > 0 || len(volumes) != 10000 {
 		t.Errorf("%d volumes that were locked lose it", refused)
 	}
+}
+
+// The minutes until a volume is detached by force may be over when its node is lost.
+func TestLockOfOverdueUnmount(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.pvs["pv-data"] = false
+	w.show(held(terminating, finished, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
+	begin := w.reconcilePod()
+	w.lock(t.Context(), "a")
+	w.expectCalls() // an unmount takes a moment
+	w.clock.Step(begin.Backoff.First)
+	if got := w.reconcilePod(); got != controller.Done() {
+		t.Errorf("an overdue unmount waits %+v", got)
+	}
+	w.lock(t.Context(), "a")
+	w.expectCalls("get volume", "create lock")
+	w.show(held(terminating, finished, unheld))
+	w.lock(t.Context(), "a")
+	w.expectCalls("get pod", "delete lock")
 }

@@ -23,6 +23,8 @@ type LockFacts struct {
 	PodRead session.Read
 	// NodeSeen is the state of the pod's node in the watch.
 	NodeSeen objects.NodeSeen
+	// UnmountOverdue is that of the pod's Sight.
+	UnmountOverdue bool
 	// FenceSeen reports that the watch shows a fence of the node. Fence is the result of its live read, and Node the
 	// result of a live read of the node after it.
 	FenceSeen bool
@@ -60,7 +62,8 @@ const (
 // final, or it is terminating and reports no running container (IsPodTerminated in pkg/volume/util). The controller
 // then detaches the volume from an unreachable node after some minutes (maxWaitForUnmountDuration in
 // pkg/controller/volume/attachdetach), and at once with the taint node.kubernetes.io/out-of-service, even under running
-// processes. A volume is therefore locked while a pod that uses it is held and terminating on such a node. The lock
+// processes. A volume is therefore locked while a pod that uses it is held and terminating on such a node. The minutes
+// begin when no pod needs the volume, also on a Ready node, so it is locked there once its unmount is overdue. The lock
 // stays until the pod is no longer held, even if the node returns, because the volume may be detached by then. For the
 // same reason it passes to another held, terminating pod of the node that uses the volume. The absence of the pod is
 // read live, since a stale cache may lack a pod that it has not received yet.
@@ -95,7 +98,8 @@ func (f LockFacts) held() bool { return f.Pod.UID == f.Holder && f.Holder != "" 
 
 // wanted reports whether the volume needs a lock unless a fence covers it.
 func (f LockFacts) wanted() bool {
-	return f.held() && f.Pod.Terminating && f.Pod.Node != "" && (f.NodeSeen != objects.NodeReady || f.Left) && !f.Shared
+	return f.held() && f.Pod.Terminating && f.Pod.Node != "" && !f.Shared &&
+		(f.NodeSeen != objects.NodeReady || f.UnmountOverdue || f.Left)
 }
 
 // mayBeCovered reports whether a fence of the node may make the lock unnecessary.

@@ -26,6 +26,7 @@ func ofDriver(f *LockFacts) {
 	f.Volume = objects.Volume{Driver: "disk", Attributes: map[string]string{"clusterID": "one", "pool": "a"}}
 }
 func fenceSeen(f *LockFacts) { f.FenceSeen = true }
+func overdue(f *LockFacts)   { f.UnmountOverdue = true }
 
 // left is the volume of another pod of the node until then, and the node is back.
 func left(f *LockFacts) { f.Locked, f.Left, f.NodeSeen = false, true, objects.NodeReady }
@@ -58,13 +59,21 @@ func TestDecideLock(t *testing.T) {
 		"on a node that is gone":             {locked(none, nodeIs(objects.NodeAbsent)), CreateLock},
 		"on a tainted node":                  {locked(none, nodeIs(objects.NodeTainted)), CreateLock},
 		"on a Ready node":                    {locked(none, nodeIs(objects.NodeReady)), KeepLock},
-		"not deleted":                        {locked(none, func(f *LockFacts) { f.Pod.Terminating = false }), KeepLock},
-		"it is not held":                     {locked(none, released), KeepLock},
-		"it was never bound":                 {locked(none, func(f *LockFacts) { f.Pod.Node = "" }), KeepLock},
-		"several nodes may have it":          {locked(none, func(f *LockFacts) { f.Shared = true }), KeepLock},
-		"released and read live":             {locked(none, released, readLive), KeepLock},
-		"another pod":                        {locked(none, func(f *LockFacts) { f.Holder = "uid-2" }), KeepLock},
-		"no pod":                             {locked(none, func(f *LockFacts) { f.Holder, f.Pod.UID = "", "" }), KeepLock},
+		"on a Ready node, its unmount is overdue": {
+			locked(none, nodeIs(objects.NodeReady), overdue), CreateLock},
+		"its unmount is overdue, and several nodes may have it": {
+			locked(none, nodeIs(objects.NodeReady), overdue, func(f *LockFacts) { f.Shared = true }), KeepLock},
+		"its unmount was overdue, and it is released": {
+			locked(none, nodeIs(objects.NodeReady), overdue, released), KeepLock},
+		"its unmount is overdue, and its driver refuses the node": {
+			locked(none, nodeIs(objects.NodeReady), overdue, ofDriver, fenceSeen, volumesFenced(read(1))), KeepLock},
+		"not deleted":               {locked(none, func(f *LockFacts) { f.Pod.Terminating = false }), KeepLock},
+		"it is not held":            {locked(none, released), KeepLock},
+		"it was never bound":        {locked(none, func(f *LockFacts) { f.Pod.Node = "" }), KeepLock},
+		"several nodes may have it": {locked(none, func(f *LockFacts) { f.Shared = true }), KeepLock},
+		"released and read live":    {locked(none, released, readLive), KeepLock},
+		"another pod":               {locked(none, func(f *LockFacts) { f.Holder = "uid-2" }), KeepLock},
+		"no pod":                    {locked(none, func(f *LockFacts) { f.Holder, f.Pod.UID = "", "" }), KeepLock},
 
 		"another pod of the node had it": {locked(left), CreateLock},
 		"another pod had it, and this one is not deleted": {

@@ -47,6 +47,11 @@ func (t *Tracker) Lags() bool {
 	return false
 }
 
+// UnmountOverdue reports whether a pod that has ended according to its kubelet waits for longer than an unmount takes.
+func (t *Tracker) UnmountOverdue(pod types.UID, now time.Time) bool {
+	return rest(t.Sights[pod].FinishedSince, overdueAfter, now) <= 0
+}
+
 // Saw records a state of a pod from an event of the watch or from a live read, and returns the Sight of the pod. node
 // is the state of its node in the watch. Every event must be recorded, because a pod that has finished and still has
 // grace is in that state only for a moment. Late and repeated states make no wait shorter.
