@@ -327,10 +327,10 @@ func (p Pod) Completed() bool {
 // again when a pod is deleted that has ended by itself, such as a pod of a Job.
 //
 // If another program wrote the phase first, the kubelet does not write it again. A kubelet that tracks generations has
-// seen the deletion once it has observed the generation, which the deletion raised. It starts no container from then on,
-// except one that it was about to start for the pod as it was before (SetContainerReadiness in pkg/kubelet/status takes
-// the newer pod). An older kubelet leaves only the reason of the condition as a trace, unless the pod ended during init
-// or without its image.
+// seen the deletion once it has observed the generation, which the deletion raised. It starts no container from then
+// on, except one that it was about to start for the pod as it was before (SetContainerReadiness in pkg/kubelet/status
+// takes the newer pod). An older kubelet leaves only the reason of the condition as a trace, unless the pod ended
+// during init or without its image.
 func (p Pod) kubeletSays() bool {
 	switch {
 	case !p.Reported:

@@ -85,18 +85,17 @@ func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (o
 }
 
 func (a apiServer) patchPod(ctx context.Context, ask podsafety.Ask, add bool) error {
-	return patch(ctx, a, a.clients.Core.Pods(ask.Namespace),
+	return patch(ctx, a.clients.Core.Pods(ask.Namespace),
 		kube.FinalizerPatch{Name: ask.Name, UID: ask.UID, ResourceVersion: ask.ResourceVersion}, add)
 }
 
 func (a apiServer) patchClaim(ctx context.Context, claim podsafety.Claim, add bool) error {
-	return patch(ctx, a, a.clients.Core.PersistentVolumeClaims(claim.Namespace),
+	return patch(ctx, a.clients.Core.PersistentVolumeClaims(claim.Namespace),
 		kube.FinalizerPatch{Name: claim.Name, UID: claim.UID}, add)
 }
 
 // patch adds or removes the finalizer.
-func patch[T metav1.Object](ctx context.Context, a apiServer, of kube.Patcher[T], p kube.FinalizerPatch,
-	add bool) error {
+func patch[T metav1.Object](ctx context.Context, of kube.Patcher[T], p kube.FinalizerPatch, add bool) error {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
 	if add {

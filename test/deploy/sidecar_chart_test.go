@@ -114,7 +114,8 @@ func TestSidecarChartGrantsNoSecretsByDefault(t *testing.T) {
 		return granting
 	}
 	for _, role := range []string{"owner", "companion", "observer"} {
-		if granting := secrets(renderCar(t, "role="+role, "capacity="+strconv.FormatBool(role == "owner"))); len(granting) != 0 {
+		capacity := "capacity=" + strconv.FormatBool(role == "owner")
+		if granting := secrets(renderCar(t, "role="+role, capacity)); len(granting) != 0 {
 			t.Errorf("%s: %v", role, granting)
 		}
 	}

@@ -97,8 +97,9 @@ func DecideClaim(f ClaimFacts, now time.Time) ClaimAction {
 }
 
 // used reports whether processes of the claim's pod may use the claim: the pod is held, or may be in a moment. A pod
-// without a node does not count once pvc-protection has removed its finalizer, because no kubelet starts a pod with such
-// a claim (getPVCExtractPV in pkg/kubelet/volumemanager/populator). Until then, a scheduler may still bind the pod.
+// without a node does not count once pvc-protection has removed its finalizer, because no kubelet starts a pod with
+// such a claim (getPVCExtractPV in pkg/kubelet/volumemanager/populator). Until then, a scheduler may still bind the
+// pod.
 func (f ClaimFacts) used() bool {
 	return f.Pod.UID == f.Claim.PodUID && (f.Pod.Node != "" || f.Claim.Protected) &&
 		(f.Pod.Held || !f.Pod.Terminating && f.Mode == ModeEnforce)

@@ -172,8 +172,9 @@ func (s Facts) adoptable() bool {
 }
 
 // mayMissAttachments reports whether the watch may lack an attachment of the volume, by the PV or another of its PVs.
-// The attacher removes its finalizer before a PV goes, so a PV that is gone does not show whether it was attached. For a
-// driver without ControllerPublishVolume it adds none, and the watch alone shows the attachments, which attach nothing.
+// The attacher removes its finalizer before a PV goes, so a PV that is gone does not show whether it was attached. For
+// a driver without ControllerPublishVolume it adds none, and the watch alone shows the attachments, which attach
+// nothing.
 func (s Facts) mayMissAttachments() bool {
 	attached := s.PV.WasAttached || s.End.Gone ||
 		slices.ContainsFunc(s.Siblings, func(other volume.PV) bool { return other.WasAttached })

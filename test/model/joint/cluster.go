@@ -114,9 +114,9 @@ func (s *state) wanted(n uint8) bool {
 }
 
 // detaches reports whether the attach-detach controller detaches a volume that it does not want on a node: the node
-// does not use it, or is not healthy, and no pod has needed the volume for six minutes. By then, a working kubelet has unmounted the volume of an ended
-// pod, the pod garbage collector has deleted each pod that it set to Failed, and volume-guard has done all work about
-// the VolumeLock.
+// does not use it, or is not healthy, and no pod has needed the volume for six minutes. By then, a working kubelet has
+// unmounted the volume of an ended pod, the pod garbage collector has deleted each pod that it set to Failed, and
+// volume-guard has done all work about the VolumeLock.
 func (k *worker) detaches(s *state, n uint8) bool {
 	if n == nodeB {
 		return !s.processes[1].mounted

@@ -42,11 +42,11 @@
 // keep it from the volume. Agents neither fail nor lie, and fence the machine that the Node shows. An agent that was
 // tried before the fence begins acts late, or never. A fence that has returned goes at once.
 //
-// The storage accepts the writes of two nodes: a detachment stops no process. A volume is detached by force from a
-// node that is not healthy, six minutes after no pod needs it. Until then, a kubelet that is not cut off has unmounted the volume of an ended pod, the
-// pod garbage collector has deleted each pod that it set to Failed, and volume-guard has written the VolumeLock. A
-// kubelet that is not cut off shows at once which volumes it uses, and mounts none that its Node does not show as
-// attached. Taints of administrators are left to test/model/podsafety.
+// The storage accepts the writes of two nodes: a detachment stops no process. A volume is detached by force from a node
+// that is not healthy, six minutes after no pod needs it. Until then, a kubelet that is not cut off has unmounted the
+// volume of an ended pod, the pod garbage collector has deleted each pod that it set to Failed, and volume-guard has
+// written the VolumeLock. A kubelet that is not cut off shows at once which volumes it uses, and mounts none that its
+// Node does not show as attached. Taints of administrators are left to test/model/podsafety.
 //
 // The claim of a generic ephemeral volume has the finalizer of the hold before its pod starts.
 //

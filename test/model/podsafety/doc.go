@@ -26,11 +26,11 @@
 // pod garbage collector can set the grace of a pod to 0 between its end and its unmount. A release before the unmount
 // is then the guess that the documentation names. So is a release after 30 s while the watch shows a node as Ready that
 // is cut off. In a world without confirmed force deletions, volume-guard knows no policy that refuses them.
-// volume-guard creates a lock within the six minutes from the moment at which no pod needs a volume until it is detached
-// by force: an unmount takes less. A machine whose name another
-// one takes has reported the containers that it started. If its volumes stay mounted, the Node has shown the outage. A
-// release 30 s after the other machine is Ready is a guess, too. In the worlds with refusals, the
-// former machine may have reported nothing, and the next one refuses the pod. The former machine does not return.
+// volume-guard creates a lock within the six minutes from the moment at which no pod needs a volume until it is
+// detached by force: an unmount takes less. A machine whose name another one takes has reported the containers that it
+// started. If its volumes stay mounted, the Node has shown the outage. A release 30 s after the other machine is Ready
+// is a guess, too. In the worlds with refusals, the former machine may have reported nothing, and the next one refuses
+// the pod. The former machine does not return.
 //
 // Every world holds these constant. Faults and administrators only affect the first node, because the second is for
 // replacements. Live reads do not become too old, which only lets more happen. Calls are carried out at once, since a
