@@ -32,8 +32,8 @@ const (
 	forcePolicyDelay = 10 * time.Second
 )
 
-// refusesForce reads whether the API server refuses unconfirmed force deletions and evictions. The result identifies the
-// objects that do, in their present versions, and is empty if one of them does not. If one does not exist, an error
+// refusesForce reads whether the API server refuses unconfirmed force deletions and evictions. The result identifies
+// the objects that do, in their present versions, and is empty if one of them does not. If one does not exist, an error
 // explains the result.
 func (a apiServer) refusesForce(ctx context.Context) (by string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
