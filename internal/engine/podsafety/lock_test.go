@@ -148,3 +148,15 @@ func TestModeOf(t *testing.T) {
 		t.Errorf("no label: %d", got)
 	}
 }
+
+func TestUnmountOverdue(t *testing.T) {
+	tracker := NewTracker()
+	if tracker.UnmountOverdue("uid-1", now()) {
+		t.Error("the unmount of a pod that has not ended is overdue")
+	}
+	tracker.Saw(facts(pod(ended)).Pod, objects.NodeReady, now())
+	last := now().Add(overdueAfter)
+	if tracker.UnmountOverdue("uid-1", last.Add(-1)) || !tracker.UnmountOverdue("uid-1", last) {
+		t.Error("an unmount is not overdue after exactly a minute")
+	}
+}
