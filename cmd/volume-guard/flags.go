@@ -134,10 +134,9 @@ func (o *options) protectionFlags(groups *cliflag.NamedFlagSets) {
 			"does that.")
 	fs.BoolVar(&o.podSafety.VolumeLocks, "volume-locks", true,
 		"While a held pod is terminating on a node that is not Ready, or its unmount is overdue, have the VolumeLock of "+
-			"the node name its volumes: "+
-			"the policy csi-reclaimer-attach-lock then refuses to attach them to another node. Needs "+
-			"pod-safety-crd.yaml. Do not set --disable-force-detach-on-timeout of kube-controller-manager, which can keep "+
-			"the volumes of released pods attached to a lost node. --volume-locks=false removes all VolumeLocks.")
+			"the node name its volumes: the policy csi-reclaimer-attach-lock then refuses to attach them to another node. "+
+			"Needs pod-safety-crd.yaml. Do not set --disable-force-detach-on-timeout of kube-controller-manager, which can "+
+			"keep the volumes of released pods attached to a lost node. --volume-locks=false removes all VolumeLocks.")
 	fs.BoolVar(&o.podSafety.NodeCondition, "node-unreachable-condition", true,
 		"Set the condition "+string(objects.NodeUnreachable)+" of pods on a node whose condition Ready is Unknown, and "+
 			"remove it when the node is back: of held pods, and of all pods in namespaces with the label "+

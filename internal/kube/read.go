@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Timeout bounds one call to the API server, so that one that does not answer holds up no worker for long.
+// Timeout bounds one call to the API server. Without it, a server that hangs would keep a worker.
 const Timeout = 30 * time.Second
 
 // Kind is an API kind. Word is its name in errors.

@@ -38,8 +38,8 @@ type Config struct {
 	// kube-controller-manager. Default off.
 	DeleteOrphans bool
 	// VolumeLocks prevents the attachment of volumes to other nodes while a held pod is terminating on a node that is not
-	// Ready. It needs the kind VolumeLock and the policy that reads it (deploy/manifests/pod-safety-*.yaml). Default off,
-	// which removes all VolumeLocks, as nothing else would end them.
+	// Ready, or its unmount is overdue. It needs the kind VolumeLock and the policy that reads it
+	// (deploy/manifests/pod-safety-*.yaml). Default off, which removes all VolumeLocks, as nothing else would end them.
 	VolumeLocks bool
 	// Fences accepts NodeFences in force as evidence for the release of pods, and lifts the locks of volumes that a fence
 	// keeps from a node. It needs the kind NodeFence (deploy/manifests/node-fencing-crd.yaml). Default off, so that no

@@ -23,7 +23,7 @@ type LockFacts struct {
 	PodRead session.Read
 	// NodeSeen is the state of the pod's node in the watch.
 	NodeSeen objects.NodeSeen
-	// UnmountOverdue is that of the pod's Sight.
+	// UnmountOverdue is the result of Tracker.UnmountOverdue for the pod.
 	UnmountOverdue bool
 	// FenceSeen reports that the watch shows a fence of the node. Fence is the result of its live read, and Node the
 	// result of a live read of the node after it.
