@@ -7,8 +7,8 @@
 // uses. Each is a separate process. Runs alternate between the subjects, and medians count. The limit is the figure of
 // the same set-up without a subject.
 //
-// The families growth_… measure costs beside more and more objects, and judge the slope. The family outage simulates a
-// large cluster, and is measured only by name.
+// The families growth_… measure costs beside more and more objects, and judge the slope. The families outage and
+// many_pods simulate large clusters, and are measured only by name.
 //
 // Rates and processor time are measured without an audit log, because writing it takes time, and counts with one. etcd
 // does not wait for the disk. Families whose control plane has no controller manager measure the subject. The others

@@ -34,8 +34,8 @@ type cost struct {
 const GrowthPrefix, SlopeSuffix = "growth_", "_slope"
 
 func Families() (all []session.Family) {
-	for _, g := range []growth{attachGrowth(), lonePodGrowth(), handoverGrowth(), handleGrowth(), watchGrowth(),
-		logGrowth()} {
+	for _, g := range []growth{attachGrowth("attach", 100), attachGrowth("attach_small", 10), lonePodGrowth(),
+		handoverGrowth(), handleGrowth(), watchGrowth(), logGrowth()} {
 		all = append(all, session.Family{Name: GrowthPrefix + g.name, Plane: g.plane(), Uncosted: true, Figures: g.figures(),
 			Run: g.measure})
 	}

@@ -29,25 +29,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 )
 
-const (
-	// outageNodes have podsPerNode pods each, in outageNamespaces. Every lostOf-th node is lost.
-	outageNodes, podsPerNode, lostOf, outageNamespaces = 5_000, 10, 3, 100
-	outageFigure                                       = "outage_"
-)
+// Every lostOf-th node is lost. The pods are in outageNamespaces.
+const outageNodes, lostOf, outageNamespaces = 5_000, 3, 100
 
-// outagePhases are the phases of the outage, with their descriptions.
-var outagePhases = []struct{ name, what string }{
-	{"start", "From the start of volume-guard until it rests."},
-	{"lost", "Every third node becomes unreachable, and its pods are deleted: until VolumeLocks name all their volumes " +
-		"and volume-guard rests."},
-	{"released", "An administrator taints the lost nodes as out of service: until their pods are gone and volume-guard " +
-		"rests."},
+// phase is a part of an outage.
+type phase struct {
+	name, what string
+	// begin makes happen what the phase is about. The phase ends when volume-guard rests.
+	begin func(*outage, context.Context) error
+}
+
+func outagePhases() []phase {
+	return []phase{
+		{"start", "From the start of volume-guard until it rests.", (*outage).start},
+		{"lost", "Every third node becomes unreachable, and its pods are deleted: until VolumeLocks name all their volumes " +
+			"and volume-guard rests.", (*outage).lose},
+		{"released", "An administrator taints the lost nodes as out of service: until their pods are gone and volume-guard " +
+			"rests.", (*outage).release},
+	}
 }
 
 // outageCosts are the costs of each phase.
 var outageCosts = []struct{ name, unit, what string }{
 	{"calls", "calls", "volume-guard's calls but those about Events and Leases; watches are not counted."},
-	{"calls_per_pod", "calls", "The same, for each pod of a lost node."},
 	{"events", "calls", "Its writes of Events."},
 	{"received_mib", "MiB", "All that the API server sends to volume-guard."},
 	{"etcd_mib", "MiB", "All values that the API server writes to etcd, also for the users."},
@@ -57,29 +61,41 @@ var outageCosts = []struct{ name, unit, what string }{
 	{"rest_mib", "MiB", "VmRSS (Linux) of volume-guard at the end."},
 }
 
-// Outage is a simulation, and is measured only if it is asked for by name.
+// Outage simulates large clusters, and is measured only if it is asked for by name: an outage, and volume-guard's start
+// beside twice as many pods.
 func Outage() []session.Family {
-	load := fmt.Sprintf("%d nodes, %d running, held pods of 5 KB with a claim each, %d claims and PVs, written into etcd "+
-		"(--quick: a tenth); volume-guard with all its controllers for claims and pods, and the shipped policies; no "+
-		"controller manager. ", outageNodes, outageNodes*podsPerNode, outageNodes*podsPerNode)
-	var figures []report.Figure
-	for _, phase := range outagePhases {
+	return []session.Family{outageFamily("outage", 10, outagePhases()), outageFamily("many_pods", 20, outagePhases()[:1])}
+}
+
+// outageFamily simulates a cluster with so many pods on each node.
+func outageFamily(name string, podsPerNode int, phases []phase) session.Family {
+	load := fmt.Sprintf("%d nodes, %d running, held pods of 5 KB with a claim each, %[2]d claims and PVs, written into "+
+		"etcd (--quick: a tenth); volume-guard with all its controllers for claims and pods, and the shipped policies; no "+
+		"controller manager. ", outageNodes, outageNodes*podsPerNode)
+	f := session.Family{Name: name, Plane: session.Bare, ByHand: true, Uncosted: true}
+	for _, phase := range phases {
 		for _, c := range outageCosts {
-			figures = append(figures, report.Figure{Name: outageFigure + phase.name + "_" + c.name, Unit: c.unit,
+			f.Figures = append(f.Figures, report.Figure{Name: name + "_" + phase.name + "_" + c.name, Unit: c.unit,
 				Load: load + phase.what + " " + c.what})
 		}
 	}
-	return []session.Family{{Name: "outage", Plane: session.Bare, ByHand: true, Uncosted: true, Figures: figures,
-		Run: measureOutage}}
+	f.Run = func(ctx context.Context, s *session.Session) error {
+		o := &outage{name: name, podsPerNode: podsPerNode, nodes: s.Size(outageNodes, outageNodes/10)}
+		return o.measure(ctx, s, phases)
+	}
+	return f
 }
 
 // outage is the simulated cluster.
 type outage struct {
 	*countedGuard
-	nodes      int
-	node       *v1.Node
-	namespaces []string
-	before     consumed
+	// name is the family's.
+	name        string
+	nodes       int
+	podsPerNode int
+	node        *v1.Node
+	namespaces  []string
+	before      consumed
 }
 
 // consumed are resources that were used up to a moment.
@@ -87,10 +103,9 @@ type consumed struct {
 	guard, apiServer, etcd float64
 }
 
-func measureOutage(ctx context.Context, s *session.Session) (err error) {
+func (o *outage) measure(ctx context.Context, s *session.Session, phases []phase) (err error) {
 	// Policies and objects stay: the next family begins with a control plane of its own.
 	defer func() { err = errors.Join(err, s.CloseEnvironment()) }()
-	o := &outage{nodes: s.Size(outageNodes, outageNodes/10)}
 	controllers, files := every(s)
 	kubeconfig, err := s.Env.InstallGuard(ctx, controllers, files)
 	if err != nil {
@@ -111,19 +126,20 @@ func measureOutage(ctx context.Context, s *session.Session) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.guard.Stop()) }()
-	for i, begin := range []func(context.Context) error{
-		func(context.Context) error { return nil }, o.lose, o.release,
-	} {
-		if err := errors.Join(begin(ctx), o.record(ctx, outagePhases[i].name)); err != nil {
-			return fmt.Errorf("%s: %w\n%s", outagePhases[i].name, err, o.guard.LogTail(10))
+	for _, phase := range phases {
+		if err := errors.Join(phase.begin(o, ctx), o.record(ctx, phase.name)); err != nil {
+			return fmt.Errorf("%s: %w\n%s", phase.name, err, o.guard.LogTail(10))
 		}
 	}
 	return nil
 }
 
+// start has nothing to do: volume-guard was started.
+func (*outage) start(context.Context) error { return nil }
+
 // build writes the cluster.
 func (o *outage) build(ctx context.Context, s *session.Session) (err error) {
-	env, pods := s.Env, o.nodes*podsPerNode
+	env, pods := s.Env, o.nodes*o.podsPerNode
 	s.Say("  fill the cluster with %d nodes and %d pods", o.nodes, pods)
 	for range outageNamespaces {
 		namespace, err := namespaceWith(ctx, env, "team", map[string]string{podsafety.NamespaceLabel: "enforce"})
@@ -168,7 +184,7 @@ func (o *outage) build(ctx context.Context, s *session.Session) (err error) {
 			return "/registry/persistentvolumeclaims/" + claim.Namespace + "/" + claim.Name
 		}),
 		fill.Copies(ctx, env.Fill, pods, pod, func(i int, pod *v1.Pod) string {
-			pod.Namespace, pod.Name, pod.Spec.NodeName = o.namespaceOf(i), filledPod(i), nodeName(i/podsPerNode)
+			pod.Namespace, pod.Name, pod.Spec.NodeName = o.namespaceOf(i), filledPod(i), nodeName(i/o.podsPerNode)
 			pod.Finalizers = []string{objects.RunningFinalizer}
 			pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = pod.Name
 			return "/registry/pods/" + pod.Namespace + "/" + pod.Name
@@ -183,8 +199,8 @@ func isLost(node int) bool { return node%lostOf == 0 }
 
 // lostPods returns the pods of the lost nodes.
 func (o *outage) lostPods() (pods []int) {
-	for i := range o.nodes * podsPerNode {
-		if isLost(i / podsPerNode) {
+	for i := range o.nodes * o.podsPerNode {
+		if isLost(i / o.podsPerNode) {
 			pods = append(pods, i)
 		}
 	}
@@ -338,10 +354,10 @@ func (o *outage) record(ctx context.Context, phase string) error {
 		}
 		o.Say("    %s: %d %s", phase, n, kind)
 	}
-	for i, value := range []float64{float64(t.Count()), float64(t.Count()) / float64(len(o.lostPods())), float64(events),
+	for i, value := range []float64{float64(t.Count()), float64(events),
 		float64(t.Bytes()) / mib, (now.etcd - o.before.etcd) / mib, now.guard - o.before.guard,
 		now.apiServer - o.before.apiServer, used.PeakMiB, used.ResidentMiB} {
-		o.Record(outageFigure+phase+"_"+outageCosts[i].name, report.Ours, value)
+		o.Record(o.name+"_"+phase+"_"+outageCosts[i].name, report.Ours, value)
 	}
 	o.before = now
 	return nil

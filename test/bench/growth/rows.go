@@ -28,14 +28,18 @@ import (
 // measures is the function that a growth calls with its measurement.
 type measures = func(measure func(n int) ([]float64, error)) error
 
-func attachGrowth() growth {
-	return growth{name: "attach", sizes: []int{100, 1_000, 10_000}, run: growAttach,
-		load: "200 VolumeAttachments (--quick: 50), beside %d volumes that VolumeLocks keep on nodes which are away, 100 " +
-			"on each; the shipped policies of pod safety.",
-		costs: []cost{{"ms", "ms", "Processor time of the API server for one CREATE.", 1}}}
+// attachGrowth has so many volumes in each VolumeLock.
+func attachGrowth(name string, perLock int) growth {
+	return growth{name: name, sizes: []int{100, 1_000, 10_000},
+		load: fmt.Sprintf("200 VolumeAttachments (--quick: 50), beside %%d volumes that VolumeLocks keep on nodes which are "+
+			"away, %d on each; the shipped policies of pod safety.", perLock),
+		costs: []cost{{"ms", "ms", "Processor time of the API server for one CREATE.", 1}},
+		run: func(ctx context.Context, s *session.Session, at measures) error {
+			return growAttach(ctx, s, perLock, at)
+		}}
 }
 
-func growAttach(ctx context.Context, s *session.Session, at measures) error {
+func growAttach(ctx context.Context, s *session.Session, perLock int, at measures) error {
 	if err := manifests.Apply(ctx, s.Env.Cluster.Admin(), manifests.PodSafety(s.Env.Cluster.Version())...); err != nil {
 		return err
 	}
@@ -47,10 +51,11 @@ func growAttach(ctx context.Context, s *session.Session, at measures) error {
 	made := 0
 	return at(func(n int) ([]float64, error) {
 		for made < n {
-			if _, err := locks.Create(ctx, volumeLock(made, min(n-made, 100)), metav1.CreateOptions{}); err != nil {
+			more := min(n-made, perLock)
+			if _, err := locks.Create(ctx, volumeLock(made, more), metav1.CreateOptions{}); err != nil {
 				return nil, err
 			}
-			made += min(n-made, 100)
+			made += more
 		}
 		if err := untilLocked(ctx, s.Env, lockedVolume(made-1)); err != nil {
 			return nil, err

@@ -235,6 +235,20 @@ const afterTakeover = 7 * time.Second
 // WithSubject starts a subject, calls do once it has made and deleted a volume, so that its caches are filled, and
 // afterTakeover has passed, and ends it.
 func (s *Session) WithSubject(ctx context.Context, sub subject.Subject,
+	do func(context.Context, subject.Running) error) error {
+	return s.WithStarting(ctx, sub, func(ctx context.Context, program subject.Running) error {
+		if _, err := s.Round(ctx, 1, PVFirst, false); err != nil {
+			return fmt.Errorf("wait for %s to make and delete a volume: %w\n%s", sub.Column, err, program.LogTail(10))
+		}
+		if err := Pause(ctx, afterTakeover); err != nil {
+			return err
+		}
+		return do(ctx, program)
+	})
+}
+
+// WithStarting starts a subject, calls do at once, and ends the subject.
+func (s *Session) WithStarting(ctx context.Context, sub subject.Subject,
 	do func(context.Context, subject.Running) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -243,14 +257,6 @@ func (s *Session) WithSubject(ctx context.Context, sub subject.Subject,
 		return err
 	}
 	defer func() { err = errors.Join(err, program.Stop()) }()
-	if _, err := s.Round(ctx, 1, PVFirst, false); err != nil {
-		return fmt.Errorf("wait for %s to make and delete a volume: %w\n%s", sub.Column, err, program.LogTail(10))
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(afterTakeover):
-	}
 	return do(ctx, program)
 }
 

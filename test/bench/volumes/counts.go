@@ -18,8 +18,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
-// alone is how many volumes are made one at a time.
-const alone = 5
+const (
+	// alone is how many volumes are made one at a time.
+	alone = 5
+	// starting is how many claims are made while the subject starts.
+	starting = 100
+)
 
 func Counts() []session.Family {
 	const load = "500 claims (reference: 50, one run) that 16 users' connections make at once and, when all are bound, " +
@@ -34,6 +38,9 @@ func Counts() []session.Family {
 			Load: all + " Until the last claim is Bound."},
 		{Name: "api_calls_per_claim_alone", Unit: "calls", Goals: []report.Goal{report.AtMost(10.5)},
 			Load: fmt.Sprintf("%d claims, each made when the one before is gone. Counted as api_calls_per_claim.", alone)},
+		{Name: "api_calls_per_claim_starting", Unit: "calls", Goals: []report.Goal{report.AtMost(10.5)},
+			Load: fmt.Sprintf("%d claims that 16 users' connections make at once while the subject starts. Counted as "+
+				"api_calls_per_claim.", starting)},
 		{Name: "answered_404_per_reclaim", Unit: "writes", Goals: []report.Goal{report.Exactly(0)},
 			Load: load + "The subject's writes to PVs that are gone, in both orders."},
 	}
@@ -58,9 +65,19 @@ func measureCounts(ctx context.Context, s *session.Session) error {
 			return countCalls(ctx, s, sub, n)
 		})
 	}
+	start := func(sub subject.Subject, n int) error {
+		return s.WithStarting(ctx, sub, func(ctx context.Context, _ subject.Running) error {
+			_, t, err := tallied(ctx, s, sub, n, session.PVFirst)
+			if err == nil {
+				s.Record("api_calls_per_claim_starting", sub.Column, float64(t.allBound)/float64(n))
+			}
+			return err
+		})
+	}
 	n := s.Size(500, 60)
 	return s.Alternate(func(run int) []func() error {
-		return append(session.Each(subject.Fast(), n, one), s.Once(run, 50, one)...)
+		return slices.Concat(session.Each(subject.Fast(), n, one), session.Each(subject.Fast(), starting, start),
+			s.Once(run, 50, one))
 	})
 }
 
