@@ -100,7 +100,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-var errRan = errors.New("run was called before, and works only once: make another controller")
+var errRan = errors.New("run was called before, and works only once: make another controller, with another " +
+	"registry of metrics")
 
 // Once returns an error if ran is true already, and sets it. It is for a Run that begins before that of a Controller.
 func Once(ran *atomic.Bool) error {

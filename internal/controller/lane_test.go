@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestSlowKeyWaitsForRoom checks that the waiting key with the fewest failures goes first.
@@ -34,6 +36,27 @@ func TestSlowKeyWaitsForRoom(t *testing.T) {
 	}
 	if NewLane[string](1).limit != 1 {
 		t.Error("one worker alone works on no slow key")
+	}
+}
+
+// TestSoonKeyGoesFirst checks that a key whose turn was interrupted by Soon does not wait for a turn behind all others.
+func TestSoonKeyGoesFirst(t *testing.T) {
+	l := must.Get(NewQueue(nil, Config{Name: "t", Workers: 2, SlowLane: true}, func(context.Context, string) Result {
+		t.Error("the lane is full")
+		return Done()
+	}))(t)
+	defer l.Stop()
+	l.tries["failed once"], l.tries["interrupted"] = try{count: 1, slow: true}, try{count: 5, soon: 1, slow: true}
+	if !l.lane.Enter("hangs", 0) {
+		t.Fatal("the lane has no room")
+	}
+	for _, key := range []string{"failed once", "interrupted"} {
+		l.Add(key)
+		l.work(t.Context())
+	}
+	l.lane.Leave()
+	if key, _ := l.lane.Next(); key != "interrupted" {
+		t.Errorf("%q goes first", key)
 	}
 }
 

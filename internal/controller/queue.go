@@ -57,11 +57,20 @@ type Queue[K comparable] struct {
 	bulk map[K]struct{}
 }
 
-// try counts how often in a row a key returned the same backoff. slow means that the last try kept a worker for long.
+// try counts how often in a row a key returned the same backoff, with Soon in between or not. slow means that the last
+// of these tries kept a worker for long. soon counts the tries since then that returned Soon.
 type try struct {
-	backoff Backoff
-	count   int
-	slow    bool
+	backoff     Backoff
+	count, soon int
+	slow        bool
+}
+
+// failures orders the keys that wait for the lane. A key that returned Soon goes first, because its turn only began.
+func (t try) failures() int {
+	if t.soon > 0 {
+		return 0
+	}
+	return t.count
 }
 
 // NewQueue returns a queue that c runs, or that the caller runs if c is nil; it starts nothing.
@@ -164,7 +173,7 @@ func (q *Queue[K]) work(ctx context.Context) bool {
 	}
 	defer q.queue.Done(key)
 	last := q.taken(key)
-	if last.slow && !q.lane.Enter(key, last.count) {
+	if last.slow && !q.lane.Enter(key, last.failures()) {
 		return true // nextSlow brings it back
 	}
 	start := q.cfg.Clock.Now()
@@ -215,11 +224,17 @@ func (q *Queue[K]) later(key K, result Result, took time.Duration) {
 		return
 	}
 	t := q.tries[key]
-	if t.backoff != result.Backoff {
-		t = try{backoff: result.Backoff}
+	tries := &t.count
+	if result == Soon() {
+		// What a key waits for in between says nothing about the failure before: the storage system may still hang.
+		tries = &t.soon
+	} else {
+		if t.backoff != result.Backoff {
+			t.count = 0
+		}
+		t.backoff, t.soon, t.slow = result.Backoff, 0, q.lane != nil && took >= SlowTry
 	}
-	q.queue.AddAfter(key, result.Backoff.delay(t.count, draw()))
-	t.count++
-	t.slow = q.lane != nil && took >= SlowTry
+	q.queue.AddAfter(key, result.Backoff.delay(*tries, draw()))
+	*tries++
 	q.tries[key] = t
 }

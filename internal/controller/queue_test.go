@@ -98,12 +98,7 @@ func TestBackoffGrowsUntilSuccess(t *testing.T) {
 		retry := Result{Backoff: Backoff{First: time.Second, Max: time.Minute}}
 		expectRetryAfter := func(want time.Duration) {
 			t.Helper()
-			before := time.Now()
-			next <- retry
-			<-seen
-			if waited := time.Since(before); waited > want || waited < want*7/10 {
-				t.Errorf("came back after %v, want at most a fifth less than %v", waited, want)
-			}
+			expectDelay(t, want, func() { next <- retry }, seen)
 		}
 		l.Add("pv")
 		<-seen
@@ -116,6 +111,47 @@ func TestBackoffGrowsUntilSuccess(t *testing.T) {
 		expectRetryAfter(time.Second)
 		next <- Result{}
 	})
+}
+
+// TestSoonKeepsTheBackoff covers a key that waits for a cache between two failures of its storage system.
+func TestSoonKeepsTheBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := make(chan string)
+		next := make(chan Result)
+		l, _, _ := start(t, Config{Name: "t", Workers: 1, SlowLane: true}, func(_ context.Context, key string) Result {
+			seen <- key
+			return <-next
+		})
+		retry := Result{Backoff: Backoff{First: time.Second, Max: time.Minute}}
+		l.Add("pv")
+		<-seen
+		for tries := range 4 {
+			for soon := range 3 {
+				expectDelay(t, Soon().Backoff.Delay(soon), func() { next <- Soon() }, seen)
+			}
+			time.Sleep(2 * SlowTry)
+			expectDelay(t, retry.Backoff.Delay(tries), func() { next <- retry }, seen)
+		}
+		next <- Soon()
+		<-seen
+		l.mu.Lock()
+		if last := l.tries["pv"]; !last.slow || last.failures() != 0 {
+			t.Errorf("in between, a key of a slow system is %+v", last)
+		}
+		l.mu.Unlock()
+		next <- Done()
+	})
+}
+
+// expectDelay expects a key to come back after want, or up to a fifth earlier.
+func expectDelay(t *testing.T, want time.Duration, end func(), seen <-chan string) {
+	t.Helper()
+	before := time.Now()
+	end()
+	<-seen
+	if waited := time.Since(before); waited > want || waited < want*7/10 {
+		t.Errorf("came back after %v, want at most a fifth less than %v", waited, want)
+	}
 }
 
 func TestPanicOverOneKey(t *testing.T) {
