@@ -26,15 +26,31 @@ func indexed(pods []Pod) *users {
 func (u *users) add(p *Pod) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, claim := range p.names() {
-		u.of[claim] = append(u.of[claim], p)
-	}
+	u.insert(p)
 }
 
 // remove removes the pod with the UID of p.
 func (u *users) remove(p *Pod) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.drop(p)
+}
+
+// replace replaces one state of a pod by the next in one step. Between two steps, a claim would seem unused.
+func (u *users) replace(before, now *Pod) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.drop(before)
+	u.insert(now)
+}
+
+func (u *users) insert(p *Pod) {
+	for _, claim := range p.names() {
+		u.of[claim] = append(u.of[claim], p)
+	}
+}
+
+func (u *users) drop(p *Pod) {
 	for _, claim := range p.names() {
 		left := slices.DeleteFunc(u.of[claim], func(other *Pod) bool { return other.UID == p.UID })
 		if len(left) == 0 {

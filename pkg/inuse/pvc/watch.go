@@ -29,8 +29,7 @@ func (c podChanges) Added(now *Pod) {
 }
 
 func (c podChanges) Updated(before, now *Pod) {
-	c.users.remove(before)
-	c.users.add(now)
+	c.users.replace(before, now)
 	if before.same(now) {
 		return
 	}

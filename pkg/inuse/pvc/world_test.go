@@ -356,6 +356,34 @@ func TestPodEventsEnqueueClaims(t *testing.T) {
 	}
 }
 
+// A worker may decide at any moment, also between two states of a pod that uses the claim.
+func TestChangedPodKeepsItsClaimInUse(t *testing.T) {
+	w := run(t, func(*world) {})
+	pods, data := podChanges{w.Protector}, ClaimOf(apiClaim("data", ""))
+	before, now := web(v1.PodRunning), web(v1.PodRunning)
+	pods.Added(before)
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		for range 50_000 {
+			pods.Updated(before, now)
+			before, now = now, before
+		}
+	}()
+	for tries := 0; ; tries++ {
+		if by := w.users.usage(data); by.By == "" {
+			t.Errorf("after %d looks, no pod uses the claim: %+v", tries, by)
+			break
+		}
+		select {
+		case <-changed:
+			return
+		default:
+		}
+	}
+	<-changed
+}
+
 // The report on a claim is repeated for the next one, because the guard knows of the deletion.
 func TestGuardForgetsDeletedClaim(t *testing.T) {
 	w := run(t, func(*world) {})
