@@ -96,8 +96,8 @@ func (v pvChanges) Added(now keptPV) {
 }
 
 func (v pvChanges) Updated(before, now keptPV) {
+	v.count(now.handle, 1) // first, because in between, the volume of a PV would seem to have none
 	v.count(before.handle, -1)
-	v.count(now.handle, 1)
 	if before.claim != now.claim { // another PV of that name, or of another claim
 		v.notify(before)
 		v.notify(now)
