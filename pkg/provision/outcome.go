@@ -92,15 +92,14 @@ func (w *run) waits(ctx context.Context, why Reason) {
 	w.recorder.Report(ctx, w.eventOn(), why, "")
 }
 
-// label sets the metric labels of the outcome, as sig-storage-lib-external-provisioner does.
+// label sets the metric labels of the outcome, as sig-storage-lib-external-provisioner does, but only to names of
+// existing classes and to kinds that drivers support. Users choose all other values, and a metric keeps each of them.
 func (w *run) label() {
 	if w.claim != nil {
-		if name := w.claim.Spec.StorageClassName; name != nil {
-			w.class = *name
+		if class := w.classOf(w.claim); class != nil {
+			w.class = class.Name
 		}
-		if from := w.claim.Spec.DataSource; from != nil {
-			w.source = from.Kind
-		}
+		w.source = string(request.SourceOf(w.claim).Kind)
 		return
 	}
 	for _, asked := range w.track.entry.Requests {

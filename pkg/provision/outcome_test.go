@@ -144,6 +144,32 @@ func TestSuccessIsCountedOnce(t *testing.T) {
 	}
 }
 
+// TestLabelsAreOfKnownValues covers a user who chooses an arbitrary source, and two classes, one of which exists.
+func TestLabelsAreOfKnownValues(t *testing.T) {
+	w, registry := newWorld(t), prometheus.NewRegistry()
+	w.failing(false, first(1, errclass.Refused))
+	p := w.start(Config{Metrics: registry})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Annotations[v1.BetaStorageClassAnnotation] = "fast"
+		c.Spec.StorageClassName = new("arbitrary")
+		c.Spec.DataSource = &v1.TypedLocalObjectReference{APIGroup: new("x.test"), Kind: "Arbitrary", Name: "x"}
+	})
+	w.wait("it is provisioned", w.provisioned)
+	p.stop()
+	if got := outcomesOf(t, registry); got != (outcomes{1, 1, 1}) {
+		t.Errorf("counted %+v", got)
+	}
+	for _, family := range must.Get(registry.Gather())(t) {
+		for _, m := range family.GetMetric() {
+			for _, label := range m.GetLabel() {
+				if strings.Contains(strings.ToLower(label.GetValue()), "arbitrary") {
+					t.Errorf("%s has the label %s=%q", family.GetName(), label.GetName(), label.GetValue())
+				}
+			}
+		}
+	}
+}
+
 // TestNextProcessCountsItsOwnSuccesses checks that PVs of an earlier process are not counted.
 func TestNextProcessCountsItsOwnSuccesses(t *testing.T) {
 	w := newWorld(t)
