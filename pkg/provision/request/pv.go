@@ -1,7 +1,6 @@
 package request
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -149,27 +148,15 @@ func (o Plan) check(volume *csi.Volume) error {
 		return refuse(ReasonAnswerFromNoSource,
 			"CSI driver %q does not say that volume %q has the data of %s; it is deleted again", o.Driver, handle,
 			describe(source))
-	case source != nil && contentKind(source) != contentKind(volume.ContentSource):
-		// The id may differ: some drivers return an id that their cloud gave the source.
-		return refuse(ReasonAnswerFromOther,
-			"CSI driver %q returned volume %q with the data of a %s, not of %s as requested; it is deleted again",
-			o.Driver, handle, cmp.Or(contentKind(volume.ContentSource), "source of no kind"), describe(source))
 	}
+	// Kind and id of the source may differ: some drivers clone by a snapshot of their own, or return an id of their cloud.
 	return nil
-}
-
-// contentKind returns "snapshot" or "volume", and an empty string for a source of another kind.
-func contentKind(source *csi.VolumeContentSource) string {
-	switch source.GetType().(type) {
-	case *csi.VolumeContentSource_Snapshot:
-		return "snapshot"
-	case *csi.VolumeContentSource_Volume:
-		return "volume"
-	}
-	return ""
 }
 
 // describe names the source of a request, which is a snapshot or a volume.
 func describe(source *csi.VolumeContentSource) string {
-	return contentKind(source) + " " + cmp.Or(source.GetSnapshot().GetSnapshotId(), source.GetVolume().GetVolumeId())
+	if source.GetSnapshot() != nil {
+		return "snapshot " + source.GetSnapshot().GetSnapshotId()
+	}
+	return "volume " + source.GetVolume().GetVolumeId()
 }

@@ -72,7 +72,6 @@ var ReasonNodeUnfit = declare("NodeUnfit", RemediationReschedule)
 var (
 	ReasonAnswerTooSmall       = declare("AnswerTooSmall", RemediationDiscard)
 	ReasonAnswerFromNoSource   = declare("AnswerFromNoSource", RemediationDiscard)
-	ReasonAnswerFromOther      = declare("AnswerFromOtherSource", RemediationDiscard)
 	ReasonAnswerUntranslatable = declare("AnswerUntranslatable", RemediationDiscard)
 )
 
