@@ -407,6 +407,19 @@ func (f *fencing) playCSIAddons(volume string) {
 	}()
 }
 
+// reportAddress reports an address of the node as csi-addons does.
+func (f *fencing) reportAddress(cidr string) {
+	f.T.Helper()
+	_, err := f.objects(csiAddons, "csiaddonsnodes", f.Namespace).Create(f.Ctx, &unstructured.Unstructured{
+		Object: map[string]any{
+			"apiVersion": csiAddons + "/v1alpha1", "kind": "CSIAddonsNode", "metadata": map[string]any{"name": f.node},
+			"spec": map[string]any{"driver": map[string]any{"name": f.Driver, "nodeID": f.node}},
+			"status": map[string]any{"networkFenceClientStatus": []any{map[string]any{"networkFenceClassName": "other",
+				"ClientDetails": []any{map[string]any{"id": f.node, "cidrs": []any{cidr}}}}}},
+		}}, metav1.CreateOptions{})
+	f.Must(err)
+}
+
 // testFenceDeleted fences a node that is cut off from a volume, which a pod on another node then writes to. The node
 // returns without a reboot, and a health check deletes its NodeFence: the writes of before must not reach the volume.
 func testFenceDeleted(f *fencing) {
@@ -414,9 +427,11 @@ func testFenceDeleted(f *fencing) {
 	f.playCSIAddons(d.volume.Handle)
 	f.Must(f.pool.Node(f.node).Disconnect())
 	f.waitNotReady(f.node)
+	// All kubelets here have the address of this machine, by which no node is fenced.
+	f.reportAddress("198.51.100.7/32")
 	f.createFence(v1alpha1.Agent{Name: "storage", Covers: v1alpha1.CoversVolumes,
 		NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: f.Driver, NetworkFenceClassName: "other",
-			Addresses: v1alpha1.AddressesInternalIP, Volumes: v1alpha1.VolumesAll}})
+			Volumes: v1alpha1.VolumesAll}})
 	f.until("the node is fenced from the volume", func() bool { return f.fence().Status.Proof != nil })
 	second := f.writer("second", spare, d.volume.ClaimName)
 	f.waitWritten(d.volume, second.UID, 10)

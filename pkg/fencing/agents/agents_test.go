@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -73,9 +74,16 @@ func newBench(t *testing.T) *bench {
 	return b.prepare()
 }
 
-// prepare creates the objects that agents need: a node, and a PodTemplate.
+// prepare creates the objects that agents need: a PodTemplate, and a node until the end of the test, because two nodes
+// with one address are not fenced by it.
 func (b *bench) prepare() *bench {
 	b.Helper()
+	b.Cleanup(func() {
+		err := b.clients.CoreV1().Nodes().Delete(context.WithoutCancel(b.Context()), b.node, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			b.Error(err)
+		}
+	})
 	_, err := b.clients.CoreV1().Nodes().Create(b.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.node},
 		Spec:   v1.NodeSpec{ProviderID: "cloud://1"},
 		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{internalIP("10.0.0.7")}}}, metav1.CreateOptions{})

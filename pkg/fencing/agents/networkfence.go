@@ -1,10 +1,12 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -127,6 +129,9 @@ func (a networkFences) start(ctx context.Context, ask fencing.Ask) error {
 		return err
 	}
 	addresses, err := a.addresses(ctx, ask)
+	if err == nil {
+		err = a.alone(ctx, ask, addresses)
+	}
 	if err != nil {
 		return err
 	}
@@ -203,6 +208,9 @@ var (
 	errNoAddresses = errors.New("no CSIAddonsNode of the driver has reported the addresses of the node for the " +
 		"NetworkFenceClass, or csi-addons has deleted it, as it does for a node that it cannot reach; if the storage " +
 		"system knows nodes by their internal addresses, set networkFence.addresses of the agent to InternalIP")
+	// errShared means that the fence would also stop another node. Nodes report their own addresses, so one with a
+	// false report could have all others fenced in its place.
+	errShared = errors.New("another node has this address, too, so its fence would also stop that node")
 	// errNoInternalIP means that the Node has no address to fence.
 	errNoInternalIP = errors.New("the Node has no address of type InternalIP")
 )
@@ -288,19 +296,60 @@ func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []
 	return cidrs, nil
 }
 
+// alone returns an error if another node has one of the addresses.
+func (a networkFences) alone(ctx context.Context, ask fencing.Ask, addresses []any) (err error) {
+	var shared error
+	visit := func(node string, cidrs []string) {
+		for _, address := range addresses {
+			if node != ask.Node && shared == nil && slices.ContainsFunc(cidrs, func(cidr string) bool {
+				return overlap(fmt.Sprint(address), cidr)
+			}) {
+				shared = fmt.Errorf("%v of node %s: %w", address, node, errShared)
+			}
+		}
+	}
+	if ask.Agent.NetworkFence.Addresses == v1alpha1.AddressesInternalIP {
+		err = kube.Each(ctx, "nodes", metav1.ListOptions{}, a.clients.CoreV1().Nodes().List, func(node *v1.Node) {
+			visit(node.Name, internalOf(node))
+		})
+	} else {
+		err = a.reports(ctx, ask, visit)
+	}
+	return cmp.Or(err, shared)
+}
+
+// overlap reports whether two CIDRs have an address in common. A text that is no CIDR is only equal to itself.
+func overlap(one, other string) bool {
+	first, err := netip.ParsePrefix(one)
+	if err != nil {
+		return one == other
+	}
+	second, err := netip.ParsePrefix(other)
+	return err == nil && first.Overlaps(second)
+}
+
 // reported returns the addresses of the node that CSIAddonsNodes of the driver report for the NetworkFenceClass.
 func (a networkFences) reported(ctx context.Context, ask fencing.Ask) (cidrs []string, err error) {
-	nodes, err := a.custom(csiAddonsVersion, "CSIAddonsNode", metav1.NamespaceAll)
-	if err != nil {
-		return nil, err
-	}
-	err = kube.Each(ctx, "CSIAddonsNodes", metav1.ListOptions{}, nodes.List, func(o *unstructured.Unstructured) {
-		if text(o, "spec", "driver", "name") == ask.Agent.NetworkFence.Driver &&
-			text(o, "spec", "driver", "nodeID") == ask.Node {
-			cidrs = append(cidrs, clients(o, ask.Agent.NetworkFence.NetworkFenceClassName)...)
+	err = a.reports(ctx, ask, func(node string, of []string) {
+		if node == ask.Node {
+			cidrs = append(cidrs, of...)
 		}
 	})
 	return cidrs, err
+}
+
+// reports calls visit with each node that has a CSIAddonsNode of the driver, and its addresses for the
+// NetworkFenceClass.
+func (a networkFences) reports(ctx context.Context, ask fencing.Ask, visit func(node string, cidrs []string)) error {
+	nodes, err := a.custom(csiAddonsVersion, "CSIAddonsNode", metav1.NamespaceAll)
+	if err != nil {
+		return err
+	}
+	return kube.Each(ctx, "CSIAddonsNodes", metav1.ListOptions{}, nodes.List, func(o *unstructured.Unstructured) {
+		if text(o, "spec", "driver", "name") == ask.Agent.NetworkFence.Driver {
+			visit(text(o, "spec", "driver", "nodeID"), clients(o, ask.Agent.NetworkFence.NetworkFenceClassName))
+		}
+	})
 }
 
 // clients returns the addresses that a CSIAddonsNode reports for a NetworkFenceClass.
@@ -321,17 +370,21 @@ func clients(o *unstructured.Unstructured, class string) (cidrs []string) {
 	return cidrs
 }
 
-func (a networkFences) internal(ctx context.Context, ask fencing.Ask) (cidrs []string, err error) {
+func (a networkFences) internal(ctx context.Context, ask fencing.Ask) ([]string, error) {
 	node, err := a.clients.CoreV1().Nodes().Get(ctx, ask.Node, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read node %q: %w", ask.Node, err)
 	}
+	return internalOf(node), nil
+}
+
+func internalOf(node *v1.Node) (cidrs []string) {
 	for _, address := range node.Status.Addresses {
 		if address.Type == v1.NodeInternalIP {
 			cidrs = append(cidrs, single(address.Address))
 		}
 	}
-	return cidrs, nil
+	return cidrs
 }
 
 func single(address string) string {

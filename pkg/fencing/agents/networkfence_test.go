@@ -41,6 +41,14 @@ func (b *bench) has(addresses ...v1.NodeAddress) {
 	b.must(err)
 }
 
+// otherNode creates node-2 with addresses.
+func (b *bench) otherNode(addresses ...v1.NodeAddress) {
+	b.Helper()
+	_, err := b.clients.CoreV1().Nodes().Create(b.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"},
+		Status: v1.NodeStatus{Addresses: addresses}}, metav1.CreateOptions{})
+	b.must(err)
+}
+
 func internalIP(address string) v1.NodeAddress {
 	return v1.NodeAddress{Type: v1.NodeInternalIP, Address: address}
 }
@@ -268,6 +276,21 @@ func TestNetworkFenceAddresses(t *testing.T) {
 		"the node has none": {v1alpha1.AddressesInternalIP, func(b *bench) {
 			b.has(v1.NodeAddress{Type: v1.NodeHostName, Address: "node-1"})
 		}, nil, "no address of type InternalIP"},
+		"another node has one of the node's": {v1alpha1.AddressesInternalIP, func(b *bench) {
+			b.has(internalIP("10.0.0.7"), internalIP("10.0.0.9"))
+			b.otherNode(internalIP("10.0.0.8"), internalIP("10.0.0.9"))
+		}, nil, "10.0.0.9/32 of node node-2: another node has this address, too"},
+		"another node has others": {v1alpha1.AddressesInternalIP, func(b *bench) {
+			b.otherNode(internalIP("10.0.0.8"))
+		}, []string{"10.0.0.7/32"}, ""},
+		"a report that includes another node": {"", func(b *bench) {
+			of("a", "driver", "node-1", "class")(b)
+			b.driverOn("b", "driver", "node-2", reports("class", "172.16.0.0/24"))
+		}, nil, "172.16.0.8/32 of node node-2: another node has this address, too"},
+		"another node's report of another class": {"", func(b *bench) {
+			of("a", "driver", "node-1", "class")(b)
+			b.driverOn("b", "driver", "node-2", reports("other", "172.16.0.8/32"))
+		}, reported, ""},
 		"of two pods of the driver": {"", func(b *bench) {
 			of("a", "driver", "node-1", "class")(b)
 			of("b", "driver", "node-1", "class")(b)
