@@ -53,6 +53,7 @@ type observer struct {
 	mu sync.Mutex
 	// The rest is guarded by mu.
 	tracker *singlenode.Tracker
+	pruned  time.Time
 	// gated has the gated pods by the key of each claim that they name, the oldest first.
 	gated map[string][]waiting
 	// freed has the claims whose lock became free, by key, while several pods waited, and has not been taken since.

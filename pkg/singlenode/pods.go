@@ -283,7 +283,12 @@ func (o *observer) user(p singlenode.Pod) singlenode.User {
 	u := singlenode.User{Pod: p, NodeSeen: o.nodeSeen(p.Node), FenceSeen: fence.InForce}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	u.EndedSince, u.Storage = o.tracker.Saw(p, u.NodeSeen, o.clock.Now()), o.tracker.Storages[p.Node]
+	now := o.clock.Now()
+	if now.Sub(o.pruned) > singlenode.PruneEvery {
+		o.tracker.Prune(o.rules, now)
+		o.pruned = now
+	}
+	u.EndedSince, u.Storage = o.tracker.Saw(p, u.NodeSeen, now), o.tracker.Storages[p.Node]
 	return u
 }
 

@@ -252,6 +252,22 @@ func TestTrackerRecordsCompletion(t *testing.T) {
 	}
 }
 
+// TestTrackerPrunesOldRecords covers pods whose end no event reports: a live read has shown them after their deletion.
+func TestTrackerPrunesOldRecords(t *testing.T) {
+	tracker, rules := NewTracker(), Rules{UnmountGrace: 2 * time.Hour}
+	begun := ago(rules.UnmountGrace + keepFor)
+	done := runningPod()
+	succeeded(&done)
+	tracker.Saw(done, objects.NodeReady, begun)
+	tracker.SawEnd(done.UID, begun)
+	if tracker.Prune(rules, now()); len(tracker.Ended) != 1 || len(tracker.Ends) != 1 {
+		t.Errorf("%v, %v", tracker.Ended, tracker.Ends)
+	}
+	if tracker.Prune(rules, now().Add(time.Second)); len(tracker.Ended) != 0 || len(tracker.Ends) != 0 {
+		t.Errorf("old records are kept: %v, %v", tracker.Ended, tracker.Ends)
+	}
+}
+
 func TestTrackerRecordsEndOfHolder(t *testing.T) {
 	tracker := NewTracker()
 	tracker.SawEnd("uid-1", now())

@@ -1,6 +1,7 @@
 package singlenode
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -47,6 +48,21 @@ func (t *Tracker) Saw(p Pod, node objects.NodeSeen, now time.Time) time.Time {
 		t.Ended[p.UID] = since
 	}
 	return since
+}
+
+const (
+	// PruneEvery is the interval of Prune.
+	PruneEvery = time.Hour
+	// keepFor is the time after a grace period for which Prune keeps a record.
+	keepFor = 24 * time.Hour
+)
+
+// Prune drops old records of ends, which outlive their pod if a live read shows it after its deletion. A completed pod
+// that is still there is recorded anew, and waits again.
+func (t *Tracker) Prune(rules Rules, now time.Time) {
+	old := func(_ types.UID, since time.Time) bool { return now.Sub(since) > rules.unmountGrace()+keepFor }
+	maps.DeleteFunc(t.Ended, old)
+	maps.DeleteFunc(t.Ends, old)
 }
 
 // RemovedGate records that the process has removed the gate of a pod.
