@@ -108,11 +108,17 @@ func (c *Cluster) Namespaces(ctx context.Context, name string) explain.Read[map[
 		return c.Source.Namespaces(ctx, name)
 	}
 	c.slow.mu.Lock()
-	defer c.slow.mu.Unlock()
-	if now := c.now(); !c.slow.labels.OK() || now.Sub(c.slow.labelsRead) > labelsAge {
-		c.slow.labels, c.slow.labelsRead = c.Source.Namespaces(ctx, name), now
+	labels, read := c.slow.labels, c.slow.labelsRead
+	c.slow.mu.Unlock()
+	now := c.now()
+	if labels.OK() && now.Sub(read) <= labelsAge {
+		return labels
 	}
-	return c.slow.labels
+	labels = c.Source.Namespaces(ctx, name) // without the lock, for which all tables wait
+	c.slow.mu.Lock()
+	defer c.slow.mu.Unlock()
+	c.slow.labels, c.slow.labelsRead = labels, now
+	return labels
 }
 
 // PVs returns all PVs, sorted by name.
