@@ -39,8 +39,10 @@ type inFlightLog struct {
 	authorization authorizationv1.AuthorizationV1Interface
 }
 
-// newInFlightLog returns the driver's in-flight log, or nil in a dry run, which writes nothing.
-func newInFlightLog(o *options, config *rest.Config, driver string, lease leadership.Holder) (*inFlightLog, error) {
+// newInFlightLog returns the in-flight log of the driver, or of its volumes on a node, or nil in a dry run, which
+// writes nothing.
+func newInFlightLog(o *options, config *rest.Config, driver string, node *volume.Node,
+	lease leadership.Holder) (*inFlightLog, error) {
 	if o.dryRun {
 		return nil, nil
 	}
@@ -57,10 +59,10 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease leader
 	settings := inflight.Config{
 		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.logName(leaseName(driver,
 			volume.RoleOwner) + "-in-flight"),
-		Driver: driver, Identity: identity, CreateMissing: o.provisions(), Lease: lease,
+		Driver: driver, Node: node, Identity: identity, CreateMissing: o.provisions(), Lease: lease,
 	}
-	if o.node.on {
-		settings.Shards, settings.Owner = 1, nodeOwner(client.CoreV1().Nodes(), o.node.name)
+	if node != nil {
+		settings.Shards, settings.Owner = 1, nodeOwner(client.CoreV1().Nodes(), node.Name)
 	}
 	log, err := inflight.New(settings)
 	if err != nil {

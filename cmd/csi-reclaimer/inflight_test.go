@@ -369,7 +369,7 @@ func TestLogHasNoLimit(t *testing.T) {
 	o, err := parse(t, "--leader-election-namespace=ns")
 	must.OK(t, err)
 	config := kube.Limited(&rest.Config{Host: "http://127.0.0.1:1", QPS: 5})
-	log := must.Get(newInFlightLog(o, config, "disk.csi.example.com", leadership.NewClock()))(t)
+	log := must.Get(newInFlightLog(o, config, "disk.csi.example.com", nil, leadership.NewClock()))(t)
 	client, ok := log.authorization.RESTClient().(*rest.RESTClient)
 	if !ok || client.GetRateLimiter() != nil {
 		t.Errorf("the log's client has the limiter %v", client.GetRateLimiter())

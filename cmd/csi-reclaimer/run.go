@@ -233,7 +233,8 @@ func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 	if err != nil {
 		return nil, err
 	}
-	if all.log, err = newInFlightLog(s.options, s.acting, s.driver.Name(), settings.Lease); err != nil {
+	if all.log, err = newInFlightLog(s.options, s.acting, s.driver.Name(), s.node,
+		settings.Lease); err != nil {
 		return nil, err
 	}
 	if all.log != nil {

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -77,17 +76,18 @@ func Bool(yes bool) float64 {
 	return 0
 }
 
-// Register registers metrics, or does nothing with a nil registerer.
+// Register registers all metrics, or none with an error. It does nothing with a nil registerer.
 func Register(to prometheus.Registerer, metrics ...prometheus.Collector) error {
 	if to == nil {
 		return nil
 	}
-	failed := make([]error, len(metrics))
 	for i, metric := range metrics {
-		failed[i] = to.Register(metric)
-	}
-	if err := errors.Join(failed...); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
+		if err := to.Register(metric); err != nil {
+			for _, done := range metrics[:i] {
+				to.Unregister(done)
+			}
+			return fmt.Errorf("register metrics: %w", err)
+		}
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ type Config struct {
 	// Owner selects the owner of the objects, so that they are garbage-collected with it. By default they have no owner.
 	Owner *OwnedBy
 	// ManagedBy is the value of the label [LabelManagedBy]; the Controller manages only the driver's objects with this
-	// value. Default "external-provisioner", so that the Controller takes over that program's objects.
+	// value, and deletes those of other segments. With a Controller on each node, each needs a value of its own. Default
+	// "external-provisioner", so that the Controller takes over that program's objects.
 	ManagedBy string
 	// ForImmediate publishes capacity for classes with immediate binding as well, although no scheduler reads it. By
 	// default only classes with WaitForFirstConsumer have objects.

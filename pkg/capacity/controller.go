@@ -35,8 +35,8 @@ type Nodes interface {
 	Follow(changed func())
 }
 
-// Controller publishes the capacity of one driver as CSIStorageCapacity objects. [controller.Controller] says how it is
-// run. Watch writes nothing to the cluster.
+// Controller publishes the capacity of one driver as CSIStorageCapacity objects. Call Run once, with a context that
+// ends with the leader election lease. Watch writes nothing to the cluster, and works on each replica.
 type Controller struct {
 	*controller.Controller
 	permission.Checker

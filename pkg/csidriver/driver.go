@@ -46,7 +46,8 @@ type Config struct {
 	Clock clock.WithTicker
 }
 
-// Lease reports how long this process may still act as the leader; at zero or less it must not act. See lease.Holder.
+// Lease reports how long this process may still act as the leader; at zero or less it must not act. See
+// leadership.Holder.
 // It is safe for concurrent use.
 type Lease interface {
 	Left() time.Duration

@@ -38,8 +38,8 @@ type Config struct {
 	// AlsoKnownAs lists further provisioner names of this driver, such as the in-tree name of a migrated driver. Default
 	// none.
 	AlsoKnownAs []string
-	// Local limits provisioning to the volumes of one node; nil stands for the whole cluster. The RequestBuilder, PVs and
-	// the reclaim.Controller beside need the same node.
+	// Local limits provisioning to the volumes of one node; nil stands for the whole cluster. Log, the RequestBuilder, PVs
+	// and the reclaim.Controller beside need the same node.
 	Local *Local
 	// Workers is the number of volumes that are worked on concurrently, including the ones whose outcome is in doubt.
 	// Default 100, as in the stock external-provisioner.

@@ -105,8 +105,8 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("create a provisioner: %w", err)
 	}
-	if err := errors.Join(cfg.sameNode("Config.PVs", cfg.PVs), cfg.sameNode("the RequestBuilder", requests),
-		cfg.keepsInFlight()); err != nil {
+	if err := errors.Join(cfg.sameNode("Config.Log", cfg.Log), cfg.sameNode("Config.PVs", cfg.PVs),
+		cfg.sameNode("the RequestBuilder", requests), cfg.keepsInFlight()); err != nil {
 		return nil, fmt.Errorf("create a provisioner: %w", err)
 	}
 	cfg = cfg.withDefaults()
@@ -133,8 +133,12 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 	if err := p.newQueues(); err != nil {
 		return nil, err
 	}
+	if err := p.metrics.register(cfg.Metrics); err != nil {
+		p.control.Stop()
+		return nil, err
+	}
 	p.follow()
-	return p, p.metrics.register(cfg.Metrics)
+	return p, nil
 }
 
 func (p *Controller) newQueues() (err error) {

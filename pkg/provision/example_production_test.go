@@ -151,7 +151,9 @@ func newReplica(config *rest.Config, namespace string, driver *csidriver.Driver,
 	if err != nil {
 		return r, err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS = -1 // client-go's 5 requests a second would delay each claim
+	client, err := kubernetes.NewForConfig(unlimited)
 	if err != nil {
 		return r, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
@@ -39,7 +40,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	leases, err := coordinationv1.NewForConfig(config)
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS = -1 // client-go's 5 requests a second would delay each claim
+	leases, err := coordinationv1.NewForConfig(unlimited)
 	if err != nil {
 		return err
 	}

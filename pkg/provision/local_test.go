@@ -67,24 +67,35 @@ func TestInputsOfAnotherNode(t *testing.T) {
 	here := &volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}
 	local := &Local{Node: *here}
 	for name, c := range map[string]struct {
-		local    *Local
-		pvs, rec *volume.Node
-		want     string
+		local         *Local
+		log, pvs, rec *volume.Node
+		want          string
 	}{
-		"one node":                 {local, here, here, ""},
-		"the cluster":              {nil, nil, nil, ""},
-		"PVs of the cluster":       {local, nil, here, `Config.Local is node "n1", and Config.PVs is of the whole`},
-		"requests of another node": {local, here, &volume.Node{Name: "n2"}, `the RequestBuilder is of node "n2"`},
-		"requests of one node": {nil, nil, here,
+		"one node":    {local, here, here, here, ""},
+		"the cluster": {nil, nil, nil, nil, ""},
+		"the log of the cluster": {local, nil, here, here,
+			`Config.Local is node "n1", and Config.Log is of the whole cluster`},
+		"PVs of the cluster": {local, here, nil, here,
+			`Config.Local is node "n1", and Config.PVs is of the whole`},
+		"requests of another node": {local, here, here, &volume.Node{Name: "n2"},
+			`the RequestBuilder is of node "n2"`},
+		"requests of one node": {nil, nil, nil, here,
 			`Config.Local is the whole cluster, and the RequestBuilder is of node "n1"`},
 	} {
 		_, err := NewForClient(fake.NewClientset(), driverName, &process{}, requestsAt{plainOrders{}, c.rec},
-			Config{Log: &processLog{}, Local: c.local, PVs: pvsAt{node: c.pvs}})
+			Config{Log: logAt{&processLog{}, c.log}, Local: c.local, PVs: pvsAt{node: c.pvs}})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 }
+
+type logAt struct {
+	*processLog
+	node *volume.Node
+}
+
+func (l logAt) Node() *volume.Node { return l.node }
 
 type requestsAt struct {
 	plainOrders

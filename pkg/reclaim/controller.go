@@ -151,13 +151,14 @@ func newController(driver string, deleter Deleter, cfg Config,
 	if err := r.makeQueues(); err != nil {
 		return nil, err
 	}
-	if cfg.InFlight != nil {
-		cfg.InFlight.Follow(r.settled)
-	}
 	waiting := r.recorder.WaitingMetric("csi_reclaimer_waiting_pvs",
 		"PVs whose deletion waits, by reason.", prometheus.Labels{"driver_name": driver})
 	if err := events.Register(cfg.Metrics, append(r.metrics.all(), r.inventory(), waiting)...); err != nil {
+		r.base.Stop()
 		return nil, err
+	}
+	if cfg.InFlight != nil {
+		cfg.InFlight.Follow(r.settled)
 	}
 	return r, nil
 }
@@ -231,17 +232,21 @@ const logPoll = 50 * time.Millisecond
 
 // waitLog waits until the in-flight log has been read, and reports whether it had to wait.
 func (r *Controller) waitLog(ctx context.Context) (waited bool) {
-	if r.cfg.InFlight == nil {
-		return false
-	}
-	for {
-		if state, _ := r.cfg.InFlight.InFlight(""); state != volume.InFlightUnknown {
-			return waited
-		}
+	for r.logUnread() {
 		if waited = true; !controller.Pause(ctx, r.cfg.Clock, logPoll) {
 			return false
 		}
 	}
+	return waited
+}
+
+// logUnread reports whether the Controller has an in-flight log that has not been read.
+func (r *Controller) logUnread() bool {
+	if r.cfg.InFlight == nil {
+		return false
+	}
+	state, _ := r.cfg.InFlight.InFlight("")
+	return state == volume.InFlightUnknown
 }
 
 // lead begins and ends this replica's term as leader.

@@ -31,7 +31,7 @@ type Released struct {
 
 // Release removes our finalizers from all PVs of the driver, once, and deletes nothing: it is the first step of
 // removing csi-reclaimer. The Config's Mode must be ModeRelease, and no Controller that adds finalizers may run at the
-// same time. Release is called instead of Run, and fails with Config.DryRun.
+// same time. Release is called instead of Run, after the in-flight log was taken over, and fails with Config.DryRun.
 //
 // A PV counts only when the API server has answered that the finalizer is gone. If an admission policy adds the
 // finalizer again, Release stops after the first PV with ErrFinalizerRestored. Otherwise it tries all PVs, and the
@@ -43,6 +43,9 @@ func (r *Controller) Release(ctx context.Context) (Released, error) {
 func (r *Controller) release(ctx context.Context) (out Released, err error) {
 	if r.cfg.Mode != ModeRelease {
 		return out, errors.New("the Config's Mode is not ModeRelease")
+	}
+	if r.logUnread() {
+		return out, errors.New("the in-flight log has not been read: take it over first (inflight.Log.TakeOver)")
 	}
 	ctx, stop := leadership.WhileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
 	defer stop()

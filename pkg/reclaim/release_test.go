@@ -2,11 +2,20 @@ package reclaim
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
+
+// TestReleaseNeedsTheLog: without the log, each PV would seem to be in flight, and the release to have succeeded.
+func TestReleaseNeedsTheLog(t *testing.T) {
+	w, r := newWorldWith(t, Config{Mode: ModeRelease, InFlight: inFlightLog{}})
+	if out, err := r.Release(t.Context()); err == nil || !strings.Contains(err.Error(), "has not been read") {
+		t.Errorf("%+v, %v; diary %q", out, err, w.diary)
+	}
+}
 
 // TestReleaseNamesPVDeletedMeanwhile: the PV is deleted after it was listed, so the first write fails.
 func TestReleaseNamesPVDeletedMeanwhile(t *testing.T) {

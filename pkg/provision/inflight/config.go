@@ -38,17 +38,21 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Config configures the location of a log and its writer. Leases, Namespace, Name and Driver are required.
 type Config struct {
-	// Leases is the client, whose requests should have a timeout of their own; the log ends them after 15 seconds.
+	// Leases is the client, without a limit of requests: claims wait for it. Its requests should have a timeout of their
+	// own; the log ends them after 15 seconds.
 	Leases coordinationv1client.LeasesGetter
 	// Namespace is the namespace of the Leases.
 	Namespace string
 	// Name is the base name: the shards are Name-0, Name-1 and so on, and chunks are in Name-topology. All processes of
 	// one driver share it, or one node's processes if each node runs one.
 	Name string
+	// Node is the node of a log of one node, whose Name and Namespace no other node uses. Default the whole cluster.
+	Node *volume.Node
 	// Driver is the CSI driver's name; a shard of another driver is read-only.
 	Driver string
 	// Identity is written to the shards for human readers, for example the pod's name.
@@ -72,6 +76,9 @@ type Config struct {
 	// epoch keeps earlier processes from writing.
 	Lease interface{ Left() time.Duration }
 }
+
+// Node returns the node of the log, nil for the whole cluster.
+func (l *Log) Node() *volume.Node { return l.cfg.Node }
 
 // Permissions returns the permissions that the log needs. Without one of them TakeOver fails, and no volume is known to
 // be settled.
