@@ -87,7 +87,8 @@ func (p plays) addUnplayed() {
 			"'VolumeLeftBehind|ReclaimAbandoned|DeletionUnprotected'": noLog,
 		"kubectl logs -n NAMESPACE POD -c csi-reclaimer | grep TooLateToKeep": noLog,
 		"kubectl logs -n csi-reclaimer job/volume-guard-release":              noLog,
-		"kubectl logs -n csi-reclaimer -l app=volume-guard-release":           noLog,
+		"kubectl logs -n csi-reclaimer -l app=volume-guard-release --tail=-1": noLog,
+		"kubectl port-forward -n NAMESPACE POD 8080":                          "no kubelet runs here",
 		"kubectl wait -n csi-reclaimer --for=condition=Complete --timeout=15m job/volume-guard-release": "" +
 			"no kubelet runs here, so no Job completes; TestReleaseJobRunsAsDeployment compares its pod",
 		"kubectl port-forward -n csi-reclaimer deployment/volume-guard 8080": "" +

@@ -193,8 +193,8 @@ func CheckConfirm(f Facts, because string, evenIfReady bool) (p Plan, err error)
 	}
 	switch {
 	case engine.OfVolumes():
-		return p, fmt.Errorf("%w: kubectl reclaim unfence %s, then kubectl reclaim fence %s --manual, and confirm that",
-			ErrVolumes, f.Name, f.Name)
+		return p, fmt.Errorf("%w: kubectl reclaim unfence %s, then kubectl reclaim fence %s --manual --reason=TEXT, and "+
+			"confirm that", ErrVolumes, f.Name, f.Name)
 	case explain.IsReady(f.Node.Value) && !evenIfReady:
 		return p, ErrReady
 	}

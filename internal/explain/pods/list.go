@@ -298,6 +298,8 @@ func (f NamespaceFacts) headline(rows []Row, left string) string {
 		}
 	}
 	switch {
+	case f.Namespace.DeletionTimestamp == nil && !f.Pods.OK():
+		return what + " is not terminating, and its pods could not be read."
 	case f.Namespace.DeletionTimestamp == nil && len(rows) == 0:
 		return what + " is not terminating, and none of its pods waits."
 	case f.Namespace.DeletionTimestamp == nil:

@@ -94,6 +94,36 @@ func twoClusters(t *testing.T) string {
 	return file
 }
 
+// TestNoteCluster checks that a person learns which flags the printed commands need, and a program does not.
+func TestNoteCluster(t *testing.T) {
+	t.Parallel()
+	const note = "To run a command from above in this cluster, add --context=test --server=https://c.\n"
+	for name, c := range map[string]struct {
+		context, format string
+		terminal        bool
+		want            string
+	}{
+		"a person":            {"test", formatTable, true, note},
+		"the current context": {"", formatTable, true, ""},
+		"a program":           {"test", formatTable, false, ""},
+		"a program's format":  {"test", "json", true, ""},
+		"names":               {"test", FormatName, true, ""},
+	} {
+		flags := genericclioptions.NewConfigFlags(false)
+		if c.context != "" {
+			flags.Context, flags.APIServer = &c.context, ptr.To("https://c")
+		}
+		var said bytes.Buffer
+		o := &Output{Plugin: &Plugin{Kubeconfig: flags, IOStreams: genericiooptions.IOStreams{ErrOut: &said},
+			isTerminal: func(any) bool { return c.terminal }}, Format: c.format, own: []string{FormatName}}
+		cmd := &cobra.Command{}
+		must.OK(t, o.Run(func(context.Context, []string) error { return nil })(cmd, nil))
+		if said.String() != c.want {
+			t.Errorf("%s: %q, want %q", name, said.String(), c.want)
+		}
+	}
+}
+
 func TestShowCluster(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

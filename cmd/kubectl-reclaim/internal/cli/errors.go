@@ -89,7 +89,8 @@ func foreignSteps() []stepError {
 		{explain.ErrNoFencing, "install deploy/manifests/node-fencing-crd.yaml, and run volume-guard with " +
 			"--controllers=*,node-fencing"},
 		{nodes.ErrFenced, "see why it waits: " + look + "; to end it: kubectl reclaim unfence NAME"},
-		{nodes.ErrNotFenced, "see which nodes have one: kubectl reclaim fences; to ask for one: kubectl reclaim fence NAME"},
+		{nodes.ErrNotFenced, "see which nodes have one: kubectl reclaim fences; to ask for one: kubectl reclaim fence NAME " +
+			"--reason=TEXT"},
 		{nodes.ErrEnding, "see how far it is: " + look},
 		{nodes.ErrReady, "look at the node: " + look + "; if you mean it, add --even-if-ready"},
 		{nodes.ErrControlPlane, "if you mean it, and the other nodes have a quorum without it, add --allow-control-plane"},

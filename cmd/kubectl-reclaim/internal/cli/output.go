@@ -69,7 +69,11 @@ func (o *Output) Run(command func(ctx context.Context, args []string) error) fun
 		if err := o.prepare(); err != nil {
 			return err
 		}
-		return command(cmd.Context(), args)
+		err := command(cmd.Context(), args)
+		if err == nil && o.Printer == nil && !slices.Contains(o.own, o.Format) {
+			o.noteCluster()
+		}
+		return err
 	}
 }
 

@@ -87,6 +87,27 @@ func (s *Plugin) ShowCluster() error {
 	return nil
 }
 
+// noteCluster tells a person which flags the printed commands need. Without them, they would change the cluster of the
+// current context, which may have objects with the same names.
+func (s *Plugin) noteCluster() {
+	if s.isTerminal == nil || !s.isTerminal(s.Out) {
+		return
+	}
+	var set []string
+	for _, flag := range []struct {
+		name  string
+		value *string
+	}{{"context", s.Kubeconfig.Context}, {"cluster", s.Kubeconfig.ClusterName}, {"server", s.Kubeconfig.APIServer},
+		{"kubeconfig", s.Kubeconfig.KubeConfig}} {
+		if flag.value != nil && *flag.value != "" {
+			set = append(set, "--"+flag.name+"="+*flag.value)
+		}
+	}
+	if len(set) > 0 {
+		PrintLine(s.ErrOut, "To run a command from above in this cluster, add "+strings.Join(set, " ")+".", false)
+	}
+}
+
 // Live returns the cluster, all of whose reads are live.
 func (s *Plugin) Live() (explain.Cluster, error) {
 	role, err := s.AsRole()

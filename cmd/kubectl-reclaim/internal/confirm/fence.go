@@ -178,6 +178,8 @@ var (
 	errNotProven = cli.NewError("no agent could prove that the node is fenced; all are tried again later", readReports)
 	// errWaitOver means that --timeout has passed.
 	errWaitOver = cli.NewError("it is not proven yet that the node is fenced (--timeout); the fence goes on", readReports)
+	// errUnread means that the node may be fenced.
+	errUnread = cli.NewError("the fence goes on, and its state could not be read (--timeout)", readReports)
 	// errFenceOver means that the awaited fence has ended or was replaced.
 	errFenceOver = cli.NewError("the fence has ended before it was proven that the node is fenced",
 		"see its final state: kubectl reclaim explain node/NAME")
@@ -190,21 +192,36 @@ func (o *fenceOptions) waitFenced(ctx context.Context, fence *v1alpha1.NodeFence
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, errWaitOver)
 	defer cancel()
 	last := ""
+	var unread error
 	for {
-		if read := o.Cluster.Fence(ctx, fence.Name); read.OK() {
-			over, err := o.waited(fence, read.Value, &last)
-			if over || err != nil {
+		read := o.Cluster.Fence(ctx, fence.Name)
+		switch {
+		case read.OK():
+			unread = nil
+			if over, err := o.waited(fence, read.Value, &last); over || err != nil {
 				return err
 			}
+		case apierrors.IsForbidden(read.Err), apierrors.IsUnauthorized(read.Err):
+			return fmt.Errorf("wait for the fence of node %q, which goes on: %w", fence.Name, read.Err)
+		case ctx.Err() == nil:
+			unread = read.Err
 		}
 		if !cli.Sleep(ctx, waitPoll) {
-			err := context.Cause(ctx)
-			if !errors.Is(err, errWaitOver) {
-				err = cli.WithStep(errors.New("interrupted: the fence goes on"), seeOrEnd(fence.Name))
-			}
-			return fmt.Errorf("wait for the fence of node %q: %w", fence.Name, err)
+			return fmt.Errorf("wait for the fence of node %q: %w", fence.Name, waitEnded(ctx, fence.Name, unread))
 		}
 	}
+}
+
+// waitEnded returns why the wait for a proof ended with ctx. unread is the error of the last read, nil if it succeeded.
+func waitEnded(ctx context.Context, node string, unread error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case !errors.Is(cause, errWaitOver):
+		return cli.WithStep(errors.New("interrupted: the fence goes on"), seeOrEnd(node))
+	case unread != nil:
+		return fmt.Errorf("%w: %w", errUnread, unread)
+	}
+	return cause
 }
 
 // waited prints a new phase of the fence, and reports whether the wait is over.

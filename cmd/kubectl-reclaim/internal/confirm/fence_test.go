@@ -38,7 +38,7 @@ type fenceServer struct {
 	policy *v1alpha1.FencePolicy
 	// without: the API server does not serve the fencing API.
 	without bool
-	// refuse maps the method of a write to the status code of its answer.
+	// refuse maps the method of a write to the status code of its answer, and GET to the one of reads after a write.
 	refuse map[string]int
 	// before is called before a write, and after is called after a successful one.
 	before, after func(*fenceServer, string)
@@ -88,6 +88,8 @@ func (s *fenceServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 	case isFencing && r.Method != http.MethodGet:
 		s.write(w, r)
+	case path == "nodefences/n1" && len(s.writes) > 0 && s.refuse[http.MethodGet] != 0:
+		commandline.Refuse(w, s.refuse[http.MethodGet])
 	case path == "nodefences/n1" && s.fence == nil:
 		notFound(w, "nodefences", "n1")
 	case path == "nodefences/n1":
@@ -314,12 +316,26 @@ func TestFence(t *testing.T) {
 				s.after = func(s *fenceServer, _ string) { s.fence.Status.Phase = v1alpha1.PhaseFailed }
 			}},
 		"it waits for too long": {args: fence + " --yes --wait --timeout=1ms", writes: created, err: errWaitOver},
+		"it waits, and may not read the fence": {args: fence + " --yes --wait", writes: created,
+			err: wordsError{"which goes on: "}, change: refusing(none, http.MethodGet, http.StatusForbidden)},
 		"it waits, and the fence is deleted": {args: fence + " --yes --wait", writes: created, err: errFenceOver,
 			change: func(s *fenceServer) { s.after = func(s *fenceServer, _ string) { s.fence = nil } }},
 		"it waits, and the fence is replaced": {args: fence + " --yes --wait", writes: created, err: errFenceOver,
 			change: func(s *fenceServer) { s.after = func(s *fenceServer, _ string) { s.fence.UID = "other" } }},
 	} {
 		t.Run(sentence, c.run)
+	}
+}
+
+// TestWaitForUnreadFence checks that a failed read is not taken for a missing proof.
+func TestWaitForUnreadFence(t *testing.T) {
+	over, cancel := context.WithTimeoutCause(t.Context(), 0, errWaitOver)
+	defer cancel()
+	if err := waitEnded(over, "n1", errors.New("away")); !errors.Is(err, errUnread) || errors.Is(err, errWaitOver) {
+		t.Errorf("the last read failed: %v", err)
+	}
+	if err := waitEnded(over, "n1", nil); !errors.Is(err, errWaitOver) {
+		t.Errorf("it was read: %v", err)
 	}
 }
 

@@ -94,7 +94,10 @@ func (o *leaksOptions) run(ctx context.Context) error {
 		return o.remedy(ctx, report, leaks.Adopt, o.adopt)
 	case o.reclaim != "":
 		return o.remedy(ctx, report, leaks.Reclaim, o.reclaim)
+	case o.Format == formatCSV && report.Completed.IsZero():
+		return fmt.Errorf("-o %s: the table would look as if there were no leaks: %s", formatCSV, report.Headline())
 	case o.Format == formatCSV:
+		cli.PrintLine(o.ErrOut, report.Headline(), report.Failure != "")
 		return report.WriteCSV(o.Out)
 	}
 	return o.Print("LeakReport", report, func(w io.Writer) error { return report.WriteTable(w, o.Wide()) })

@@ -56,7 +56,11 @@ func (o *podsOptions) run(ctx context.Context, _ []string) error {
 
 func (o *podsOptions) show(l pods.List, now time.Time, namespace string) error {
 	return o.Print("Pods", l, func(w io.Writer) error {
-		if err := o.TableOr(w, podTable(l, now, o.allNamespaces), "No pods "+cli.Within(namespace)+
+		none := "No pods"
+		if len(l.Unread) > 0 {
+			none += " that could be read"
+		}
+		if err := o.TableOr(w, podTable(l, now, o.allNamespaces), none+" "+cli.Within(namespace)+
 			" are held while they terminate, or are on a node that is down."); err != nil {
 			return err
 		}

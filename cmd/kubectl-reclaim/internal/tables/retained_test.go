@@ -57,7 +57,7 @@ data-db-2 (held)   db            2         10Gi   60m   >=30m          pv-2   De
 		"nothing":         {format: "table", say: nothing + "namespace shop.\n"},
 		"nothing, in any": {format: "table", all: true, say: nothing + "any namespace.\n"},
 		"nothing that was read": {list: claims.Retained{Unread: []string{"PVs"}}, format: "table", want: "Not read: PVs\n",
-			say: nothing + "namespace shop.\n"},
+			say: nothing + "namespace shop in what could be read.\n"},
 	} {
 		expect(t, name, c.format, c.want, c.say, func(out cli.Output) error {
 			return retained(out, c.all).showRetained(c.list, time.Unix(3600, 0), namespaceOr(c.all))

@@ -140,7 +140,12 @@ func (o *statusOptions) showRetained(l claims.Retained, now time.Time, namespace
 	return o.Print("RetainedClaims", l, func(w io.Writer) error {
 		defer cli.PrintUnread(w, l.Unread)
 		if len(l.Claims) == 0 {
-			fmt.Fprintf(o.ErrOut, "No claims that a StatefulSet has left behind were found %s.\n", cli.Within(namespace))
+			whole := ""
+			if len(l.Unread) > 0 {
+				whole = " in what could be read"
+			}
+			fmt.Fprintf(o.ErrOut, "No claims that a StatefulSet has left behind were found %s%s.\n", cli.Within(namespace),
+				whole)
 			return nil
 		}
 		if err := o.Table(w, retainedTable(l, now, o.allNamespaces, o.Wide())); err != nil {

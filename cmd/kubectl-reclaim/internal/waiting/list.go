@@ -1,6 +1,7 @@
 package waiting
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -107,6 +108,10 @@ func (o *listOptions) run(ctx context.Context) error {
 		return err
 	}
 	l := o.listOf(ctx, c, namespace)
+	// A brake that could not be read would count as none.
+	if err := cmp.Or(context.Cause(ctx), c.Failure()); err != nil {
+		return err
+	}
 	if l.unknown != nil && len(l.Objects) == 0 {
 		return l.unknown
 	}
@@ -246,7 +251,8 @@ func (o *listOptions) show(l waiting, namespace string, again bool) error {
 // leftOut counts the objects elsewhere, and names the kinds that could not be read.
 func (o *listOptions) leftOut(w io.Writer, l waiting) {
 	if l.elsewhere > 0 {
-		fmt.Fprintf(o.ErrOut, "%d more wait in other namespaces, or belong to none: -A lists them.\n", l.elsewhere)
+		fmt.Fprintf(o.ErrOut, "At least %d more wait in other namespaces, whose pods and claims were not read, or belong to "+
+			"none: -A lists them.\n", l.elsewhere)
 	}
 	cli.PrintUnread(w, l.Unread)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"path"
 	"strings"
@@ -39,14 +40,14 @@ func TestList(t *testing.T) {
 			"pv shop/data-db-0 pvc-8a5c0f1e… TerminatingBound 3h",
 			"lock shop/data - HolderRuns 20m " + commandline.Driver + " pod web to end",
 			"pvc shop/new - - 11m - StorageClass fast, which does not exist",
-			"1 more wait in other namespaces, or belong to none: -A lists them."}},
+			"At least 1 more wait in other namespaces, whose pods and claims were not read, or belong to none: -A"}},
 		"of all namespaces": {args: "-A", want: []string{"pv shop/data-db-0", "fence n1 -"}, not: []string{"more wait"}},
 		"wide": {args: "-A -o wide", want: []string{"KIND NAME PV REASON AGE DRIVER WAITS FOR NODE WHY",
 			"pv shop/data-db-0 " + commandline.LongPVName}},
 		"of a reason": {args: "--reason=terminatingbound", want: []string{"KIND", "pv shop/data-db-0"},
 			not: []string{"lock", "shop/new"}},
 		"of a reason for which nothing waits": {args: "--reason=Attached",
-			want: []string{"Nothing waits in namespace shop for Attached. Reasons there: ", "1 more"},
+			want: []string{"Nothing waits in namespace shop for Attached. Reasons there: ", "At least 1 more"},
 			not:  []string{"KIND"}},
 		"of a driver": {args: "--driver=" + commandline.Driver, want: []string{"pv shop/data-db-0", "lock shop/data"},
 			not: []string{"shop/new"}},
@@ -75,6 +76,25 @@ func TestList(t *testing.T) {
 	}
 }
 
+// TestListNeedsLeases covers an API server that fails over the Leases alone, which show whether a brake is on.
+func TestListNeedsLeases(t *testing.T) {
+	whole := commandline.SomethingWaits(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Base(r.URL.Path) == "leases" && r.URL.Query().Get("fieldSelector") != "" {
+			http.Error(w, "etcd is away", http.StatusInternalServerError)
+			return
+		}
+		whole.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	cmd := root(streams, func(any) bool { return false })
+	cmd.SetArgs([]string{"list", "-A", "--reason=DeletionsPaused", commandline.Kubeconfig(t, server.URL)})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "leases") {
+		t.Errorf("%v, and printed %q", err, out)
+	}
+}
+
 // TestListNames reads standard output as a script does. Standard error names the kinds that the list lacks.
 func TestListNames(t *testing.T) {
 	next := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "new", UID: "bank-new"},
@@ -88,7 +108,7 @@ func TestListNames(t *testing.T) {
 	}{
 		"nothing": {&commandline.Server{}, nil, "", 0, []string{"Nothing waits in namespace shop.\n", "!Not read"}},
 		"nothing for a reason": {commandline.SomethingWaits(t), nil, "--reason=Attached", 0,
-			[]string{"Nothing waits in namespace shop for Attached. Reasons there: ", "1 more wait in other namespaces"}},
+			[]string{"Nothing waits in namespace shop for Attached. Reasons there: ", "At least 1 more wait in other"}},
 		"nothing that could be read": {&commandline.Server{}, []string{"persistentvolumes"}, "", 0,
 			[]string{"Nothing that could be read waits in namespace shop.", "Not read: PVs: "}},
 		"without PVs": {commandline.SomethingWaits(t), []string{"persistentvolumes", "nodes", "nodefences", "namespaces"}, "",
