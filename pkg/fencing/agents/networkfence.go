@@ -296,36 +296,41 @@ func (a networkFences) addresses(ctx context.Context, ask fencing.Ask) (cidrs []
 	return cidrs, nil
 }
 
-// alone returns an error if another node has one of the addresses.
-func (a networkFences) alone(ctx context.Context, ask fencing.Ask, addresses []any) (err error) {
+// alone returns an error if another node has one of the addresses, by its Node or by a report of the driver.
+func (a networkFences) alone(ctx context.Context, ask fencing.Ask, addresses []any) error {
+	var own []netip.Prefix
+	for _, address := range addresses {
+		cidr, err := prefixOf(fmt.Sprint(address))
+		if err != nil {
+			return fmt.Errorf("address of node %q: %w", ask.Node, err)
+		}
+		own = append(own, cidr)
+	}
 	var shared error
 	visit := func(node string, cidrs []string) {
-		for _, address := range addresses {
-			if node != ask.Node && shared == nil && slices.ContainsFunc(cidrs, func(cidr string) bool {
-				return overlap(fmt.Sprint(address), cidr)
-			}) {
-				shared = fmt.Errorf("%v of node %s: %w", address, node, errShared)
+		for _, text := range cidrs {
+			cidr, err := prefixOf(text)
+			if err == nil && node != ask.Node && slices.ContainsFunc(own, cidr.Overlaps) {
+				shared = cmp.Or(shared, fmt.Errorf("%s of node %q: %w", text, node, errShared))
 			}
 		}
 	}
-	if ask.Agent.NetworkFence.Addresses == v1alpha1.AddressesInternalIP {
-		err = kube.Each(ctx, "nodes", metav1.ListOptions{}, a.clients.CoreV1().Nodes().List, func(node *v1.Node) {
-			visit(node.Name, internalOf(node))
-		})
-	} else {
+	err := kube.Each(ctx, "nodes", metav1.ListOptions{}, a.clients.CoreV1().Nodes().List, func(node *v1.Node) {
+		visit(node.Name, internalOf(node))
+	})
+	if err == nil && ask.Agent.NetworkFence.Addresses != v1alpha1.AddressesInternalIP {
 		err = a.reports(ctx, ask, visit)
 	}
 	return cmp.Or(err, shared)
 }
 
-// overlap reports whether two CIDRs have an address in common. A text that is no CIDR is only equal to itself.
-func overlap(one, other string) bool {
-	first, err := netip.ParsePrefix(one)
-	if err != nil {
-		return one == other
+// prefixOf parses a CIDR. An IPv4 address has one form only, also if it is written as an IPv6 address.
+func prefixOf(text string) (netip.Prefix, error) {
+	cidr, err := netip.ParsePrefix(text)
+	if err == nil && cidr.Addr().Is4In6() && cidr.Bits() >= 96 {
+		cidr = netip.PrefixFrom(cidr.Addr().Unmap(), cidr.Bits()-96)
 	}
-	second, err := netip.ParsePrefix(other)
-	return err == nil && first.Overlaps(second)
+	return cidr, err
 }
 
 // reported returns the addresses of the node that CSIAddonsNodes of the driver report for the NetworkFenceClass.

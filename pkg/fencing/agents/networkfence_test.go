@@ -279,14 +279,21 @@ func TestNetworkFenceAddresses(t *testing.T) {
 		"another node has one of the node's": {v1alpha1.AddressesInternalIP, func(b *bench) {
 			b.has(internalIP("10.0.0.7"), internalIP("10.0.0.9"))
 			b.otherNode(internalIP("10.0.0.8"), internalIP("10.0.0.9"))
-		}, nil, "10.0.0.9/32 of node node-2: another node has this address, too"},
+		}, nil, `10.0.0.9/32 of node "node-2": another node has this address, too`},
 		"another node has others": {v1alpha1.AddressesInternalIP, func(b *bench) {
 			b.otherNode(internalIP("10.0.0.8"))
 		}, []string{"10.0.0.7/32"}, ""},
 		"a report that includes another node": {"", func(b *bench) {
 			of("a", "driver", "node-1", "class")(b)
 			b.driverOn("b", "driver", "node-2", reports("class", "172.16.0.0/24"))
-		}, nil, "172.16.0.8/32 of node node-2: another node has this address, too"},
+		}, nil, `172.16.0.0/24 of node "node-2": another node has this address, too`},
+		"a report of the internal address of another node": {"", func(b *bench) {
+			b.driverOn("a", "driver", "node-1", reports("class", "::ffff:10.0.0.8/128"))
+			b.otherNode(internalIP("10.0.0.8"))
+		}, nil, `10.0.0.8/32 of node "node-2": another node has this address, too`},
+		"a report that is no address": {"", func(b *bench) {
+			b.driverOn("a", "driver", "node-1", reports("class", "010.0.0.8/32"))
+		}, nil, `address of node "node-1": netip.ParsePrefix("010.0.0.8/32")`},
 		"another node's report of another class": {"", func(b *bench) {
 			of("a", "driver", "node-1", "class")(b)
 			b.driverOn("b", "driver", "node-2", reports("other", "172.16.0.8/32"))
