@@ -226,7 +226,7 @@ func (q *Queue[K]) later(key K, result Result, took time.Duration) {
 	t := q.tries[key]
 	tries := &t.count
 	if result == Soon() {
-		// What a key waits for in between says nothing about the failure before: the storage system may still hang.
+		// A wait in between ends no failure: the storage system may still hang.
 		tries = &t.soon
 	} else {
 		if t.backoff != result.Backoff {

@@ -113,7 +113,8 @@ func TestBackoffGrowsUntilSuccess(t *testing.T) {
 	})
 }
 
-// TestSoonKeepsTheBackoff covers a key that waits for a cache between two failures of its storage system.
+// TestSoonKeepsTheBackoff covers a key that waits for a cache between two failures of its storage system. It sleeps in
+// the time of its bubble, which no slow machine delays.
 func TestSoonKeepsTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(chan string)

@@ -319,7 +319,6 @@ func missed() map[string]string {
 		"API calls of all clients for a claim, one of 500":            "api_calls_per_claim",
 		"API calls of all clients for a claim, alone":                 "api_calls_per_claim_alone",
 		"API calls of all clients for a claim made at the start":      "api_calls_per_claim_starting",
-		"a VolumeAttachment, 1,000 locked volumes more, 10 in a lock": "growth_attach_small_ms_slope",
 		"claims bound per second":                                     "claims_bound_per_second",
 		"PVs gone per second, 500 volumes, PV first":                  "gone_per_second_pv_first",
 		"PVs gone per second, 500 volumes, claim first":               "gone_per_second_claim_first",
@@ -341,6 +340,7 @@ func missed() map[string]string {
 		"writes of volume-guard per pod with a lock":                  "locked_writes_per_pod",
 		"bytes of the in-flight log for a volume, 5,000 segments":     "in_flight_bytes_per_volume_5000",
 		"a VolumeAttachment, 1,000 locked volumes more":               "growth_attach_ms_slope",
+		"a VolumeAttachment, 1,000 locked volumes more, 10 in a lock": "growth_attach_small_ms_slope",
 		"a pod alone, 1,000 pods more in its namespace":               "growth_lone_pod_list_kib_slope",
 	}
 }

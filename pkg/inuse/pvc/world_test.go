@@ -362,26 +362,10 @@ func TestChangedPodKeepsItsClaimInUse(t *testing.T) {
 	pods, data := podChanges{w.Protector}, ClaimOf(apiClaim("data", ""))
 	before, now := web(v1.PodRunning), web(v1.PodRunning)
 	pods.Added(before)
-	changed := make(chan struct{})
-	go func() {
-		defer close(changed)
-		for range 50_000 {
-			pods.Updated(before, now)
-			before, now = now, before
-		}
-	}()
-	for tries := 0; ; tries++ {
-		if by := w.users.usage(data); by.By == "" {
-			t.Errorf("after %d looks, no pod uses the claim: %+v", tries, by)
-			break
-		}
-		select {
-		case <-changed:
-			return
-		default:
-		}
-	}
-	<-changed
+	goroutines.Hold(t, "the claim is in use", func() bool { return w.users.usage(data).By != "" }, func() {
+		pods.Updated(before, now)
+		before, now = now, before
+	})
 }
 
 // The report on a claim is repeated for the next one, because the guard knows of the deletion.

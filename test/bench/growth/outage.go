@@ -35,7 +35,7 @@ const outageNodes, lostOf, outageNamespaces = 5_000, 3, 100
 // phase is a part of an outage.
 type phase struct {
 	name, what string
-	// begin makes happen what the phase is about. The phase ends when volume-guard rests.
+	// begin causes the events of the phase, which ends when volume-guard rests.
 	begin func(*outage, context.Context) error
 }
 
@@ -56,7 +56,7 @@ var outageCosts = []struct{ name, unit, what string }{
 	{"received_mib", "MiB", "All that the API server sends to volume-guard."},
 	{"etcd_mib", "MiB", "All values that the API server writes to etcd, also for the users."},
 	{"cpu_s", "s", "Processor time of volume-guard, user and system (Linux)."},
-	{"apiserver_cpu_s", "s", "Processor time of the API server, with what the users ask."},
+	{"apiserver_cpu_s", "s", "Processor time of the API server, also for the users."},
 	{"peak_mib", "MiB", "VmHWM (Linux) of volume-guard so far."},
 	{"rest_mib", "MiB", "VmRSS (Linux) of volume-guard at the end."},
 }

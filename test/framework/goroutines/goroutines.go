@@ -1,5 +1,5 @@
-// Package goroutines checks that tests leave no goroutine behind. goleak alone looks for less than half a second, in
-// which a goroutine on its way out may get no processor.
+// Package goroutines checks that tests leave no goroutine behind, and that a state holds beside another goroutine.
+// goleak alone looks for less than half a second, in which a goroutine on its way out may get no processor.
 package goroutines
 
 import (

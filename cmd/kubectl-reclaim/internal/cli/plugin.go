@@ -24,7 +24,7 @@ type Plugin struct {
 	genericiooptions.IOStreams
 	Kubeconfig *genericclioptions.ConfigFlags
 	role       string
-	// isTerminal reports whether a stream is a terminal, so that a person can answer there.
+	// isTerminal reports whether a stream is a terminal, so that a person reads it or can answer there.
 	isTerminal func(any) bool
 }
 
@@ -87,8 +87,8 @@ func (s *Plugin) ShowCluster() error {
 	return nil
 }
 
-// noteCluster tells a person which flags the printed commands need. Without them, they would change the cluster of the
-// current context, which may have objects with the same names.
+// noteCluster names the flags that printed commands need, if a person reads them. Without these flags, the commands
+// would change the cluster of the current context, which may have objects with the same names.
 func (s *Plugin) noteCluster() {
 	if s.isTerminal == nil || !s.isTerminal(s.Out) {
 		return

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
 // TestChangedPVKeepsItsVolume looks whether a PV names a volume while the watch shows changes of that PV.
@@ -11,23 +13,6 @@ func TestChangedPVKeepsItsVolume(t *testing.T) {
 	v := NewPVs(fake.NewClientset().CoreV1(), "disk.test", nil)
 	pv := keptPV{name: "static", handle: "vol-1"}
 	pvChanges{v}.Added(pv)
-	changed := make(chan struct{})
-	go func() {
-		defer close(changed)
-		for range 50_000 {
-			pvChanges{v}.Updated(pv, pv)
-		}
-	}()
-	for tries := 0; ; tries++ {
-		if !v.Shared("vol-1", "pvc-1") {
-			t.Errorf("after %d looks, no PV names the volume", tries)
-			break
-		}
-		select {
-		case <-changed:
-			return
-		default:
-		}
-	}
-	<-changed
+	goroutines.Hold(t, "a PV names the volume", func() bool { return v.Shared("vol-1", "pvc-1") },
+		func() { pvChanges{v}.Updated(pv, pv) })
 }
