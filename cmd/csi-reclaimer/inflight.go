@@ -107,7 +107,7 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 const idleLog = time.Minute
 
 // stepsAside reports whether a process waits before it ends. Without leader election, two processes whose pods restart
-// at once would take the log from each other for ever.
+// immediately would keep taking the log from each other.
 func (l *inFlightLog) stepsAside(elected bool, err error) bool {
 	return !elected && errors.Is(err, inflight.ErrSuperseded) && !l.releases
 }

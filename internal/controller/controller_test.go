@@ -40,13 +40,10 @@ func begin(t *testing.T, also ...func(context.Context)) *run {
 	r := &run{seen: make(chan string, 10), ended: make(chan error, 1),
 		cache: &listed{filled: make(chan struct{}), running: make(chan struct{}, 10)}}
 	r.Controller = NewController("test", r.cache)
-	var err error
-	if r.queue, err = NewQueue(r.Controller, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Result {
+	r.queue = NewQueue(r.Controller, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Result {
 		r.seen <- key
 		return Done()
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	Begin(r.Controller, append(also, func(ctx context.Context) { r.queue.AddAll(ctx, []string{"first"}) })...)
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(t.Context())

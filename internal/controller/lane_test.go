@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 // TestSlowKeyWaitsForRoom checks that the waiting key with the fewest failures goes first.
@@ -41,10 +39,10 @@ func TestSlowKeyWaitsForRoom(t *testing.T) {
 
 // TestSoonKeyGoesFirst checks that a key whose turn was interrupted by Soon does not wait for a turn behind all others.
 func TestSoonKeyGoesFirst(t *testing.T) {
-	l := must.Get(NewQueue(nil, Config{Name: "t", Workers: 2, SlowLane: true}, func(context.Context, string) Result {
+	l := NewQueue(nil, Config{Name: "t", Workers: 2, SlowLane: true}, func(context.Context, string) Result {
 		t.Error("the lane is full")
 		return Done()
-	}))(t)
+	})
 	defer l.Stop()
 	l.tries["failed once"], l.tries["interrupted"] = try{count: 1, slow: true}, try{count: 5, soon: 1, slow: true}
 	if !l.lane.Enter("hangs", 0) {

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -18,25 +17,14 @@ type Reconciler[K comparable] func(ctx context.Context, key K) Result
 
 // Config holds the settings of a Queue.
 type Config struct {
-	// Name is the queue's label in the workqueue metrics. Required.
+	// Name is the queue's label in the workqueue metrics. A queue without a name has none.
 	Name string
-	// Workers is the number of keys worked on at once. Required, at least 1.
+	// Workers is the number of keys worked on at once. Less than 1 means 1.
 	Workers int
 	// SlowLane leaves half of the workers to other keys while keys whose last try failed slowly are tried again.
 	SlowLane bool
 	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
-}
-
-// Validate returns an error that names the first invalid setting.
-func (c Config) Validate() error {
-	switch {
-	case c.Name == "":
-		return errors.New("a queue needs a name")
-	case c.Workers < 1:
-		return errors.New("a queue needs at least one worker")
-	}
-	return nil
 }
 
 // Queue runs a Reconciler over keys, and its methods are safe for concurrent use. Run is called once, by the Controller
@@ -74,14 +62,8 @@ func (t try) failures() int {
 }
 
 // NewQueue returns a queue that c runs, or that the caller runs if c is nil; it starts nothing.
-func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) (*Queue[K], error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	return newQueue(c, cfg, reconcile), nil
-}
-
-func newQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) *Queue[K] {
+func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) *Queue[K] {
+	cfg.Workers = max(1, cfg.Workers)
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestMain(m *testing.M) { os.Exit(goroutines.Run(m)) }
@@ -35,7 +34,7 @@ func TestDelayDoublesUpToItsMaximum(t *testing.T) {
 func start(t *testing.T, cfg Config, handle Reconciler[string]) (l *Queue[string], ended <-chan struct{},
 	cancel func()) {
 	t.Helper()
-	l = must.Get(NewQueue(nil, cfg, handle))(t)
+	l = NewQueue(nil, cfg, handle)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); l.Run(ctx) }()

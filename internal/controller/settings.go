@@ -12,10 +12,10 @@ import (
 // Retries returns the delays after failed calls.
 func Retries(s controllers.Settings) Backoff { return Backoff{First: s.RetryStart, Max: s.RetryMax} }
 
-// QueueOf returns a queue that c runs with this number of workers, at least one. Its label in metrics is name.
+// QueueOf is NewQueue with the clock of s, for keys that are names.
 func QueueOf(c *Controller, s controllers.Settings, name string, workers int,
 	reconcile Reconciler[string]) *Queue[string] {
-	return newQueue(c, Config{Name: name, Workers: max(1, workers), Clock: s.Clock}, reconcile)
+	return NewQueue(c, Config{Name: name, Workers: workers, Clock: s.Clock}, reconcile)
 }
 
 // Connect returns the clients of a controller for the cluster of config, which is copied. purpose begins the error if

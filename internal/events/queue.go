@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// queue holds reports until they are sent, at most so many. It is not safe for concurrent use.
+// queue is a bounded queue of reports to send. It is not safe for concurrent use.
 //
 // Each namespace has a share, and so has each kind of objects without one. The shares take turns, so a namespace with
 // many reports delays only its own.

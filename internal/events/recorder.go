@@ -59,8 +59,8 @@ func NewRecorder[R reasons.Reason](cfg Config[R]) *Recorder[R] {
 
 func (r *Recorder[R]) leads() bool { return r.cfg.Leads == nil || r.cfg.Leads() }
 
-// Report reports the reason for which no step is taken for the object. The same reason is reported once, with the
-// detail of that time, and a silent reason ends the previous report.
+// Report reports why nothing is done for the object. The same reason is reported once, with the detail of that time,
+// and a silent reason ends the previous report.
 func (r *Recorder[R]) Report(ctx context.Context, o Object, reason R, detail string) {
 	r.report(ctx, o, reason, detail, "", 0)
 }
@@ -192,16 +192,16 @@ func (r *Recorder[R]) record(on *v1.ObjectReference, subject types.UID, kind, re
 	r.cfg.Events.Event(on, kind, reason, message)
 }
 
-// messageOf returns the message of an Event, of at most so many bytes. A detail that comes first leaves room for the
-// sentence.
-func messageOf(about reasons.About, detail string, most int) string {
+// messageOf returns the message of an Event, with the detail shortened to keep it within limit bytes. A detail that
+// comes first leaves room for the sentence.
+func messageOf(about reasons.About, detail string, limit int) string {
 	switch {
 	case detail == "" || detail == about.Sentence:
 		return about.Sentence
 	case about.DetailFirst:
-		return text.Truncate(detail, max(shortest, most-len(about.Sentence)-len(". "))) + ". " + about.Sentence
+		return text.Truncate(detail, max(shortest, limit-len(about.Sentence)-len(". "))) + ". " + about.Sentence
 	}
-	return text.Truncate(about.Sentence+" "+detail, max(shortest, most))
+	return text.Truncate(about.Sentence+" "+detail, max(shortest, limit))
 }
 
 // Forget drops the reports on an object that is gone.

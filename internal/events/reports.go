@@ -70,8 +70,8 @@ func (p Pace) news(differs bool, changed, at, now time.Time) bool {
 	return p.Repeat > 0 && now.Sub(at) >= p.Repeat
 }
 
-// Now sets the reason for which no step is taken for an object, and reports whether it is news, and whether the reason
-// was reported before, with another detail or some time ago; with waits, the object counts as waiting.
+// Now sets the reason why nothing is done for an object. It reports whether the reason is news, and whether it was
+// reported before, with another detail or some time ago. With waits, the object counts as waiting.
 func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool) (news, again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -57,7 +57,7 @@ type SenderConfig struct {
 	Logger klog.Logger
 }
 
-// Sender is an EventRecorder that sends Events one by one, by turns of their namespaces. The broadcaster of client-go
+// Sender is an EventRecorder that sends Events one at a time, round-robin by namespace. The broadcaster of client-go
 // drops Events above 1,000 without a trace, no matter whose they are. A Sender counts and logs each Event that it
 // drops. It is safe for concurrent use.
 type Sender struct {

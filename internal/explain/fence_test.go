@@ -11,27 +11,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 func TestFenceRead(t *testing.T) {
-	other := apierrors.NewForbidden(nodeFences(), "n1", nil)
+	fences := nodefence.Kind.Resource
+	other := apierrors.NewForbidden(fences, "n1", nil)
 	for sentence, c := range map[string]struct {
 		err error
 		ok  bool
 		is  error
 	}{
-		"it is there":   {nil, true, nil},
-		"there is none": {apierrors.NewNotFound(nodeFences(), "n1"), true, nil},
-		"one of another name": {apierrors.NewNotFound(nodeFences(), "n2"), false, apierrors.NewNotFound(nodeFences(),
-			"n2")},
-		"the kind is not served": {apierrors.NewGenericServerResponse(404, "GET", nodeFences(), "n1", "", 0, true),
+		"it is there":         {nil, true, nil},
+		"there is none":       {apierrors.NewNotFound(fences, "n1"), true, nil},
+		"one of another name": {apierrors.NewNotFound(fences, "n2"), false, apierrors.NewNotFound(fences, "n2")},
+		"the kind is not served": {apierrors.NewGenericServerResponse(404, "GET", fences, "n1", "", 0, true),
 			false, ErrNoFencing},
 		"it is not allowed": {other, false, other},
 		"no answer":         {http.ErrHandlerTimeout, false, http.ErrHandlerTimeout},
-		"the kind has no name yet": {apierrors.NewGenericServerResponse(404, "LIST", nodeFences(), "", "", 0, false),
+		"the kind has no name yet": {apierrors.NewGenericServerResponse(404, "LIST", fences, "", "", 0, false),
 			false, ErrNoFencing},
 	} {
 		read := FenceRead(&v1alpha1.NodeFence{}, c.err, "n1")

@@ -15,11 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
@@ -59,12 +59,6 @@ func (pv PV) PolicyName() string {
 	case volume.PolicyUnknown:
 	}
 	return "unknown"
-}
-
-// WantsDeletion reports whether the PV's own fields ask for the deletion of its volume.
-func (pv PV) WantsDeletion() bool {
-	return pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) &&
-		pv.Claim.UID != ""
 }
 
 // CSIName reports whether the name of a provisioner can be a CSI driver's, which never contains a slash
@@ -254,17 +248,13 @@ func HolderOf(l coordinationv1.Lease) string {
 var ErrNoFencing = errors.New("the API server does not serve NodeFences and FencePolicies, so no node is fenced by " +
 	"csi-reclaimer in this cluster")
 
-func nodeFences() schema.GroupResource {
-	return schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "nodefences"}
-}
-
 // FenceRead converts the answer to a GET of the NodeFence with this name. Value is nil if the fence does not exist.
 // Err is ErrNoFencing if the API server does not serve the kind.
 func FenceRead(o *v1alpha1.NodeFence, err error, name string) Read[*v1alpha1.NodeFence] {
 	switch {
 	case err == nil:
 		return Found(o)
-	case kube.Absent(err, nodeFences(), name):
+	case kube.Absent(err, nodefence.Kind.Resource, name):
 		return Found[*v1alpha1.NodeFence](nil)
 	}
 	return Failed[*v1alpha1.NodeFence](FencingError(err))

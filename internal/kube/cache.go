@@ -14,7 +14,8 @@ import (
 )
 
 // Handler is called with every change of a Cache, after the cache shows the change. Its methods are called one at a
-// time and must not block.
+// time, from the goroutine of Run or Load, or of the watch that Watches share. They must not block, because the watch
+// waits for them.
 type Handler[R any] interface {
 	// Added is called for an object seen for the first time.
 	Added(now R)

@@ -58,8 +58,9 @@ func Get[O, R any](ctx context.Context, of Kind, namespace, name string,
 }
 
 // GetObject calls get, which is a client's. For a name that no object can have, it returns the error of an API server
-// without the object: client-go refuses some names, and an HTTP server URLs of any length, both for ever. Tenants may
-// write such names, as the API server does not validate claimName of a pod or volumeName of a claim.
+// without the object: client-go rejects some names and HTTP servers reject overlong URLs, and a retry would never
+// succeed. Tenants may write such names, as the API server does not validate claimName of a pod or volumeName of a
+// claim.
 func GetObject[O any](ctx context.Context, resource schema.GroupResource, name string,
 	get func(context.Context, string, metav1.GetOptions) (*O, error)) (*O, error) {
 	if len(name) > validation.DNS1123SubdomainMaxLength || len(rest.IsValidPathSegmentName(name)) > 0 {

@@ -1,5 +1,5 @@
-// Package nodefence reads NodeFences and their Nodes, for the controllers that accept a fence in force as evidence that
-// processes have ended or that a node cannot reach volumes.
+// Package nodefence reads NodeFences, for the controllers that accept a fence in force as evidence that processes have
+// ended or that a node cannot reach volumes.
 package nodefence
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// Fence is the record of a NodeFence in a watch cache.
+// Fence is the record of a NodeFence in a watch cache. After a deletion, it is empty except for Node.
 type Fence struct {
 	Node    string
 	InForce bool
-	// Covers is the number of agents that have proven a fence of volumes.
+	// Covers is the number of agents that have proven a fence of volumes, 0 unless InForce.
 	Covers int
-	// KeepsVolumes reports that the fence may keep the node from volumes.
+	// KeepsVolumes reports that the fence may keep the node from volumes, even if it is not InForce.
 	KeepsVolumes bool
-	// UID and Attempt identify the proof in force, because a later one covers other pods. They are empty for none.
+	// UID and Attempt identify the proof in force, because a later one covers other pods. They are empty unless InForce.
 	UID     types.UID
 	Attempt int32
 }

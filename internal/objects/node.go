@@ -235,7 +235,7 @@ func (l NodeLabels) Get(key string) string {
 	return value
 }
 
-// Lookup implements labels.Labels.
+// Lookup implements labels.Labels. value is "" for a label that the node does not have.
 func (l NodeLabels) Lookup(key string) (value string, found bool) {
 	for _, one := range l {
 		if one.key == key {

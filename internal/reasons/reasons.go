@@ -83,7 +83,8 @@ func Because[R ~string](reason R, err error) error {
 	return &reasonError[R]{reason, err}
 }
 
-// Of returns the reason that the outermost Because of that type in err's chain attached, or otherwise if err has none.
+// Of returns the reason of type R that Because attached to err, from the outermost call if there are several. Without
+// one, it returns otherwise.
 func Of[R ~string](err error, otherwise R) R {
 	if e, ok := errors.AsType[*reasonError[R]](err); ok {
 		return e.reason

@@ -84,7 +84,8 @@ func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg
 	objects := kube.NewCacheOf(ours, storage, "csistoragecapacities", &storagev1.CSIStorageCapacity{},
 		kube.RecordSome(c.recordObject), objectChanges{c})
 	c.classes, c.objects = classes, objects
-	return c, errors.Join(c.start(classes, objects), c.register(cfg.Metrics))
+	c.start(classes, objects)
+	return c, c.register(cfg.Metrics)
 }
 
 func newController(at cluster, driverName string, driver Driver, nodes Nodes, cfg Config) (*Controller, error) {
@@ -105,7 +106,7 @@ func newController(at cluster, driverName string, driver Driver, nodes Nodes, cf
 }
 
 // start creates the queues and registers the caches to watch.
-func (c *Controller) start(caches ...controller.Cache) (err error) {
+func (c *Controller) start(caches ...controller.Cache) {
 	if c.nodes != nil {
 		caches = append(caches, controller.Polled("nodes", c.nodes.Watch, c.nodes.Synced))
 		c.nodes.Follow(c.enqueueSurvey)
@@ -113,12 +114,9 @@ func (c *Controller) start(caches ...controller.Cache) (err error) {
 	c.Controller = controller.NewController("capacity", caches...)
 	controller.Begin(c.Controller, c.begin)
 	items := controller.Config{Name: "capacity", Workers: c.cfg.Workers, Clock: c.cfg.Clock}
-	if c.items, err = controller.NewQueue(c.Controller, items, c.reconcile); err != nil {
-		return err
-	}
+	c.items = controller.NewQueue(c.Controller, items, c.reconcile)
 	surveys := controller.Config{Name: "capacity-survey", Workers: 1, Clock: c.cfg.Clock}
-	c.surveys, err = controller.NewQueue(c.Controller, surveys, c.survey)
-	return err
+	c.surveys = controller.NewQueue(c.Controller, surveys, c.survey)
 }
 
 func (c *Controller) begin(ctx context.Context) {

@@ -140,13 +140,43 @@ func TestUnknownFacts(t *testing.T) {
 	delete(*w.classes, "late")
 	w.want(w.settle(), "")
 	w.start()
-	w.nodes.unread, w.ownerErr = false, errLost
-	w.want(w.settle(), "")
+	w.nodes.unread = false
 	w.c.Controller = controller.NewController("capacity", unsynced{})
-	w.ownerErr = nil
 	w.want(w.settle(), "")
 	w.c.Controller = controller.NewController("capacity")
 	w.want(w.settle(), "delete zone=a, delete zone=b")
+}
+
+// Objects are created and updated only with their owner, and deleted without it, too.
+func TestUnknownOwner(t *testing.T) {
+	w := newWorld(t)
+	w.ownerErr = errLost
+	w.want(w.settle(), "")
+	w.ownerErr = nil
+	w.want(w.settle(), bothMade)
+	w.start()
+	w.ownerErr = errLost
+	w.nodes.set("b")
+	w.left["zone=b"] = 9
+	w.want(w.settle(), "delete zone=a")
+	w.ownerErr = nil
+	w.want(w.settle(), "ask zone=b, update zone=b 9")
+}
+
+// An alert compares the wanted objects with the existing ones.
+func TestMetrics(t *testing.T) {
+	w := newWorld(t)
+	w.wantMetrics(map[string]float64{}) // no survey was made, as on a replica that does not lead
+	w.ownerErr = errLost
+	w.settle()
+	w.wantMetrics(map[string]float64{"csistoragecapacities_desired_goal": 2, "csistoragecapacities_desired_current": 0,
+		"csistoragecapacities_obsolete": 0})
+	w.ownerErr = nil
+	w.settle()
+	w.wantMetrics(map[string]float64{"csistoragecapacities_desired_goal": 2, "csistoragecapacities_desired_current": 2,
+		"csistoragecapacities_obsolete": 0})
+	w.start()
+	w.wantMetrics(map[string]float64{})
 }
 
 // unsynced is a watch cache that is not filled yet.
@@ -215,7 +245,7 @@ func TestDriverWithoutTopology(t *testing.T) {
 	w.left[""] = 40
 	c := must.Get(newController(w, driverName, w, nil, w.c.cfg))(t)
 	c.classes, c.objects = w.classes, w.objects
-	must.OK(t, c.start())
+	c.start()
 	w.c = c
 	w.want(w.settle(), "ask , create  40")
 	w.c.Changed("late", nil)

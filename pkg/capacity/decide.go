@@ -40,8 +40,9 @@ type Decision struct {
 func (d Decision) Waits() bool                    { return d.Action == Wait }
 func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
 
-// Decide returns the next step for one item at time now. It deletes only the Controller's own objects and none while
-// a fact is unknown. It creates or updates an object only from an answer of the driver that is still current.
+// Decide returns the next step for one item at time now. It deletes only the Controller's own objects, whose owner does
+// not matter, and none while the class or the segment is unknown. It creates or updates an object only with a known
+// owner, and from an answer of the driver that is still current.
 func Decide(s Facts, now time.Time) Decision {
 	ours := s.ours()
 	switch {

@@ -6,7 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/events"
 )
 
-// register registers the counts of objects, under external-provisioner's metric names.
+// register registers the counts of objects, under external-provisioner's metric names. A replica that has made no
+// survey, such as one that does not lead, counts nothing: it does not know which objects are wanted.
 func (c *Controller) register(to prometheus.Registerer) error {
 	goals := prometheus.NewDesc("csistoragecapacities_desired_goal", "Desired CSIStorageCapacity objects.", nil, nil)
 	current := prometheus.NewDesc("csistoragecapacities_desired_current",
@@ -16,6 +17,9 @@ func (c *Controller) register(to prometheus.Registerer) error {
 		c.tracker.mu.Lock()
 		segments := c.tracker.segments
 		c.tracker.mu.Unlock()
+		if segments == nil {
+			return
+		}
 		goal := c.goalOf(segments)
 		exist, others := map[WorkItem]bool{}, 0
 		c.objects.Each(func(o Object) {

@@ -22,19 +22,20 @@ import (
 // surveyKey is the only key of the survey's queue, so that one survey covers many nodes that join together.
 type surveyKey struct{}
 
-// survey looks up the owner and the driver's segments, and enqueues the items that have to change.
+// survey looks up the driver's segments and the owner, and enqueues the items that have to change. The segments come
+// first, because the metrics count the wanted objects by them: an alert reports objects that lack only their owner.
 func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Result {
+	segments, err := c.refreshSegments()
+	if err != nil {
+		klog.FromContext(ctx).Info("The driver's topology segments are unknown; retrying", "reason", ReasonAPIReadFailed,
+			"err", err)
+		return c.retries().Retry()
+	}
 	if err := c.findOwner(ctx); err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Info("The owner of the capacity objects is unknown, so none is created; retrying",
 				"reason", ReasonOwnerUnknown, "err", err)
 		}
-		return c.retries().Retry()
-	}
-	segments, err := c.refreshSegments()
-	if err != nil {
-		klog.FromContext(ctx).Info("The driver's topology segments are unknown; retrying", "reason", ReasonAPIReadFailed,
-			"err", err)
 		return c.retries().Retry()
 	}
 	for _, item := range c.due(segments) {

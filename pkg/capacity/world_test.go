@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
 const driverName = "disk.example.com"
@@ -140,9 +143,7 @@ func (w *world) start(changes ...func(*Config)) {
 	}
 	c.classes, c.objects = w.classes, w.objects
 	w.objects.Each(c.tracker.show)
-	if err := c.start(); err != nil {
-		w.Fatal(err)
-	}
+	c.start()
 	w.c = c
 }
 
@@ -288,6 +289,20 @@ func (w *world) owner(context.Context, OwnedBy) (metav1.OwnerReference, error) {
 func ownerRef() *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1",
 		Controller: ptr.To(true)}
+}
+
+// wantMetrics expects these metrics, and no others.
+func (w *world) wantMetrics(want map[string]float64) {
+	w.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	must.OK(w.T, w.c.register(registry))
+	got := map[string]float64{}
+	for _, family := range must.Get(registry.Gather())(w.T) {
+		got[family.GetName()] = family.GetMetric()[0].GetGauge().GetValue()
+	}
+	if !maps.Equal(got, want) {
+		w.Errorf("metrics %v, want %v", got, want)
+	}
 }
 
 func (w *world) want(got, want string) {

@@ -30,7 +30,8 @@ type Settings struct {
 	Events record.EventRecorder
 	// Metrics is where the metrics of the controller are registered. Default none.
 	Metrics prometheus.Registerer
-	// Watches are shared with the other controllers of a program of this module. Default none: the watches are its own.
+	// Watches are shared with the other controllers of a program. Their type is internal, so they are nil outside of this
+	// module. Default none: the controller has its own watches.
 	Watches *kube.Watches
 	// Clock is the real clock unless a test replaces it.
 	Clock clock.WithTicker

@@ -24,8 +24,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
 
-// cluster is the access to the API server for a NodeFence, and for a FencePolicy. Each read for a NodeFence is live: it
-// is as new as the moment at which it was sent. It does not fail if the object does not exist.
+// cluster is the access to the API server for a NodeFence, and for a FencePolicy. Each read for a NodeFence is live,
+// except the list of VolumeAttachments (see attachments): it is as new as the moment at which it was sent. No read
+// fails if the object does not exist.
 type cluster interface {
 	policyCluster
 	readFence(ctx context.Context, name string) (f fencing.Fence, found bool, err error)

@@ -58,7 +58,7 @@ func atRelease(h Held, alone bool) Decision {
 // witness is a pure function that returns the object that shows whether another program manages the finalizer: an
 // object with a need, which such a program would answer in moments. An object without a need (see [Object.Needs]) gets
 // one when the finalizer is removed from it, which is harmless if the object is not in use or another finalizer keeps
-// it too. An object that another program may take for used is no witness: that program rightly leaves it alone.
+// it too. An object that another program may consider in use proves nothing: that program is right to leave it alone.
 func witness(all []Held) (w Held, found bool) {
 	for _, h := range all {
 		switch {

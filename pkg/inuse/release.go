@@ -85,8 +85,8 @@ func (g *Guard) releaseAll(ctx context.Context) (out Released, err error) {
 		case now.Sub(since) >= 2*g.cfg.Patience:
 			return out, ErrInHand
 		}
-		if err := g.pause(ctx, g.cfg.RetryStart); err != nil {
-			return out, err
+		if !controller.Pause(ctx, g.cfg.Clock, g.cfg.RetryStart) {
+			return out, ctx.Err()
 		}
 	}
 }
@@ -141,8 +141,8 @@ func (g *Guard) hear(ctx context.Context, o Object) error {
 			}
 			return nil
 		}
-		if err := g.pause(ctx, min(left, g.cfg.RetryStart)); err != nil {
-			return err
+		if !controller.Pause(ctx, g.cfg.Clock, min(left, g.cfg.RetryStart)) {
+			return ctx.Err()
 		}
 	}
 	return nil
@@ -202,14 +202,4 @@ func (g *Guard) bare(ctx context.Context, o Object) error {
 		return nil
 	}
 	return err
-}
-
-// pause waits for a time, and returns an error if ctx ends first.
-func (g *Guard) pause(ctx context.Context, wait time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-g.cfg.Clock.After(wait):
-		return nil
-	}
 }

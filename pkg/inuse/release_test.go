@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -22,13 +23,13 @@ type instant struct {
 	passed func()
 }
 
-func (c *instant) After(d time.Duration) <-chan time.Time {
-	after := c.FakeClock.After(d)
+func (c *instant) NewTimer(d time.Duration) clock.Timer {
+	timer := c.FakeClock.NewTimer(d)
 	c.Step(d)
 	if c.passed != nil {
 		c.passed()
 	}
-	return after
+	return timer
 }
 
 // stock is a kind whose objects a release lists, with a watch that never lags.

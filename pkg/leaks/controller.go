@@ -82,10 +82,9 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 	}
 	a.Controller = controller.NewController("leaks", caches...)
 	controller.Begin(a.Controller, a.begin)
-	var err error
-	a.checks, err = controller.NewQueue(a.Controller, controller.Config{Name: "leaks", Workers: 1, Clock: a.cfg.Clock},
+	a.checks = controller.NewQueue(a.Controller, controller.Config{Name: "leaks", Workers: 1, Clock: a.cfg.Clock},
 		a.reconcile)
-	return a, errors.Join(err, a.register(a.cfg.Metrics))
+	return a, a.register(a.cfg.Metrics)
 }
 
 // pvChanged records the volume of each PV that is created or deleted.

@@ -22,8 +22,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
 )
 
-// cluster is the access to the API server. Every read is live, so that it is as new as the moment at which it was sent,
-// and does not fail if the object does not exist.
+// cluster is the access to the API server. Every read is live, except eachPod for one node, which serves conditions
+// only. A live read is as new as the moment at which it was sent. No read fails if the object does not exist.
 type cluster interface {
 	readPod(ctx context.Context, namespace, name string) (p objects.Pod, found bool, err error)
 	readNode(ctx context.Context, name string) (objects.Node, error)

@@ -60,7 +60,7 @@ type releaser struct {
 	progress controller.Progress
 }
 
-// pass lists all pods once, and reports whether one has the finalizer.
+// pass lists all pods once, removes their finalizers and conditions, and reports whether a pod had the finalizer.
 func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	workers := controller.NewWorkers(r.cfg.Workers)
 	r.out.Left = nil
@@ -118,8 +118,8 @@ func (r *releaser) count(ctx context.Context, change func(*Released)) {
 	r.progress.Log(ctx, "Releasing pods", "released", r.out.Pods)
 }
 
-// claims lists all claims once, and reports whether one has the finalizer. It follows the pods, whose claims get the
-// finalizer only while a Controller runs.
+// claims lists all claims once, removes their finalizers, and reports whether a claim had one. It follows the pods,
+// whose claims get the finalizer only while a Controller runs.
 func (r *releaser) claims(ctx context.Context) (found bool, err error) {
 	workers := controller.NewWorkers(r.cfg.Workers)
 	err = r.cluster.eachClaim(ctx, func(claim podsafety.Claim) {

@@ -130,9 +130,7 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 	p.control = controller.NewController("provision", p.caches()...)
 	controller.Begin(p.control, p.provision)
 	p.working = p.control.Working
-	if err := p.newQueues(); err != nil {
-		return nil, err
-	}
+	p.newQueues()
 	if err := p.metrics.register(cfg.Metrics); err != nil {
 		p.control.Stop()
 		return nil, err
@@ -141,22 +139,14 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 	return p, nil
 }
 
-func (p *Controller) newQueues() (err error) {
+func (p *Controller) newQueues() {
 	config := func(name string, workers int) controller.Config {
 		return controller.Config{Name: name, Workers: workers, Clock: p.cfg.Clock}
 	}
-	if p.queue, err = controller.NewQueue(p.control, config("claims", p.cfg.Workers), p.try); err != nil {
-		return err
-	}
-	if p.sources, err = controller.NewQueue(p.control, config("clone-sources", p.cfg.CloneWorkers),
-		p.freeSource); err != nil {
-		return err
-	}
-	if p.selecting, err = controller.NewQueue(p.control, config("node-selections", 1), p.selectSelf); err != nil {
-		return err
-	}
-	p.secrets, err = controller.NewQueue(p.control, config("secrets", 1), p.readSecrets)
-	return err
+	p.queue = controller.NewQueue(p.control, config("claims", p.cfg.Workers), p.try)
+	p.sources = controller.NewQueue(p.control, config("clone-sources", p.cfg.CloneWorkers), p.freeSource)
+	p.selecting = controller.NewQueue(p.control, config("node-selections", 1), p.selectSelf)
+	p.secrets = controller.NewQueue(p.control, config("secrets", 1), p.readSecrets)
 }
 
 // caches returns the caches that the Controller runs or, if the caller keeps them up to date, only waits for.
@@ -239,9 +229,9 @@ func (p *Controller) wake(name string) {
 	}
 }
 
-// entryEnded is called for every entry that the log does not have any more, maybe more than once. It has the
-// consequences of the end for others than the worker on the name: the sources of the requests may not be in use any
-// more.
+// entryEnded is called for every entry that has left the log, maybe more than once. It applies the end to everything
+// but the worker on the name: it forgets a claim that is bound or gone, and queues the sources of the requests, which
+// may no longer be in use.
 func (p *Controller) entryEnded(name string) {
 	entry, found := p.tracker.end(name)
 	if !found {
@@ -374,10 +364,8 @@ func (p *Controller) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	for p.log.Stats().Removing > 0 {
-		select {
-		case <-ctx.Done():
+		if !controller.Pause(ctx, p.cfg.Clock, flushPoll) {
 			return
-		case <-p.cfg.Clock.After(flushPoll):
 		}
 	}
 }

@@ -129,7 +129,8 @@ func (w *run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// end releases the run's sources. A claim that has gone meanwhile found its source in use, so end wakes the source.
+// end releases the run's sources. A claim that has gone meanwhile did not free its source, which was in use until now,
+// so end queues the source.
 func (w *run) end() {
 	for source, release := range w.reserved {
 		release()
@@ -239,8 +240,7 @@ func noRoom(err error) Reason {
 	return ""
 }
 
-// isUnchanged reports whether an error of the log means that its entry is as it was, and that this process may go on
-// with it.
+// isUnchanged reports whether an error of the log leaves the entry unchanged and usable by this process.
 func isUnchanged(err error) bool {
 	return noRoom(err) != "" || errors.Is(err, inflight.ErrUnreadable) || errors.Is(err, inflight.ErrNoShard) ||
 		errors.Is(err, inflight.ErrInvalid)

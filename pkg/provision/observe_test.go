@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/provision"
@@ -73,7 +74,8 @@ func claimAt(version string, change ...func(*v1.PersistentVolumeClaim)) *v1.Pers
 }
 
 func TestLiveClaimCountsUntilTheCacheIsNewer(t *testing.T) {
-	now := time.Now()
+	clock := testclock.NewFakeClock(time.Unix(1e9, 0))
+	now := clock.Now()
 	live := provision.Claim{UID: "u1", ResourceVersion: "5", Read: now}
 	with := func(change func(*provision.Claim)) provision.Claim { c := live; change(&c); return c }
 	for name, c := range map[string]struct {
@@ -91,7 +93,7 @@ func TestLiveClaimCountsUntilTheCacheIsNewer(t *testing.T) {
 		"the read was of another one": {with(func(c *provision.Claim) { c.UID = "u0" }), claimsOf{claimAt("4")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, _ := observing(t, Config{}, c.cached, nil)
+			r, _ := observing(t, Config{Clock: clock}, c.cached, nil)
 			r.facts.Claim = c.live
 			r.observeClaim(inflight.Entry{}, inflight.Absent)
 			if got := r.facts.Claim; (got == c.live) != c.stays || !c.stays && got.Gone != (c.cached == nil) || got.UID != "u1" {
@@ -129,7 +131,8 @@ func TestObserveClaimUID(t *testing.T) {
 }
 
 func TestLivePVCounts(t *testing.T) {
-	now := time.Now()
+	clock := testclock.NewFakeClock(time.Unix(1e9, 0))
+	now := clock.Now()
 	apart := volume.ApartName("pvc-u1", "n1")
 	shown := volume.PV{Driver: driverName, Handle: "cached"}
 	for name, c := range map[string]struct {
@@ -152,7 +155,9 @@ func TestLivePVCounts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, _ := observing(t, onNode("n1"), nil, c.pvs)
+			cfg := onNode("n1")
+			cfg.Clock = clock
+			r, _ := observing(t, cfg, nil, c.pvs)
 			r.facts.PV, r.facts.Apart = c.read, c.read
 			r.observePV()
 			for what, got := range map[string]provision.PV{"its own": r.facts.PV, "apart": r.facts.Apart} {
@@ -469,7 +474,7 @@ func wokenSources(t *testing.T, r *run) (count func() int) {
 	ctx, end := context.WithCancel(t.Context())
 	t.Cleanup(end)
 	n := 0
-	queue, err := controller.NewQueue(nil, controller.Config{Name: "sources", Workers: 1},
+	queue := controller.NewQueue(nil, controller.Config{Name: "sources", Workers: 1},
 		func(_ context.Context, of volume.SourceRef) controller.Result {
 			if of == (volume.SourceRef{}) {
 				end()
@@ -478,9 +483,6 @@ func wokenSources(t *testing.T, r *run) (count func() int) {
 			}
 			return controller.Done()
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
 	r.sources = queue
 	return func() int {
 		queue.Add(volume.SourceRef{}) // the last one

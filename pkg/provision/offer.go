@@ -198,7 +198,7 @@ const (
 	// name needs, or in another namespace's share.
 	roomTries = inflight.Shards
 	// correctedRetries is the minimum interval between two corrections that end a delay of one claim, in first delays. A
-	// program that keeps writing to a claim must not make the driver be called as often.
+	// program that keeps writing to a claim must not cause a driver call for each write.
 	correctedRetries = 10
 )
 

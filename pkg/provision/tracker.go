@@ -41,7 +41,7 @@ type progress struct {
 	// may have freed the source since the last try.
 	holds types.UID
 	// since is the start of the try that opened the entry, zero if another process opened it. storing means that this
-	// process has sent the PersistentVolume, and counted that the volume is counted as provisioned.
+	// process has sent the PersistentVolume. counted means that the metrics count the volume as provisioned.
 	since            time.Time
 	storing, counted bool
 }

@@ -245,8 +245,8 @@ func (a *awaited) forget(pv types.UID) {
 	delete(a.of, pv)
 }
 
-// siblingReaders is how many PVs of a volume are read side by side. Hundreds, one after the other, would take longer
-// than a live read counts.
+// siblingReaders bounds the concurrent reads of a volume's PVs. Reading hundreds in sequence would outlast the validity
+// of a live read (session.LiveFor).
 const siblingReaders = 8
 
 // readSiblings reads each PV after its claim, because the policy may be set to Retain before the claim is deleted. A

@@ -148,9 +148,7 @@ func newController(driver string, deleter Deleter, cfg Config,
 	breaker := reclaim.NewBreaker(cfg.Brake.Deletions, cfg.Brake.Window)
 	r.engine = reclaim.New(cfg.rules(driver), breaker, r.pvs)
 	r.engine.DryRun = cfg.DryRun
-	if err := r.makeQueues(); err != nil {
-		return nil, err
-	}
+	r.makeQueues()
 	waiting := r.recorder.WaitingMetric("csi_reclaimer_waiting_pvs",
 		"PVs whose deletion waits, by reason.", prometheus.Labels{"driver_name": driver})
 	if err := events.Register(cfg.Metrics, append(r.metrics.all(), r.inventory(), waiting)...); err != nil {
@@ -163,7 +161,7 @@ func newController(driver string, deleter Deleter, cfg Config,
 	return r, nil
 }
 
-func (r *Controller) makeQueues() (err error) {
+func (r *Controller) makeQueues() {
 	caches := []controller.Cache{r.pvCache}
 	if !r.cfg.NeverAttached {
 		caches = append(caches, r.attachmentCache)
@@ -177,15 +175,10 @@ func (r *Controller) makeQueues() (err error) {
 		controller.Begin(r.base, r.watchAdmission)
 	}
 	config := controller.Config{Name: "reclaim", Workers: r.cfg.Workers, SlowLane: true, Clock: r.cfg.Clock}
-	if r.reclaiming, err = controller.NewQueue(r.base, config, r.traced); err != nil {
-		return err
-	}
+	r.reclaiming = controller.NewQueue(r.base, config, r.traced)
 	config.Name, config.Workers, config.SlowLane = "protect", r.cfg.ProtectWorkers, false
-	if r.protecting, err = controller.NewQueue(r.base, config, r.protect); err != nil {
-		return err
-	}
+	r.protecting = controller.NewQueue(r.base, config, r.protect)
 	r.enqueue = r.reclaiming.Enqueue
-	return nil
 }
 
 // Watch keeps the caches up to date until ctx ends, returns when it has stopped, and changes nothing in the cluster. A

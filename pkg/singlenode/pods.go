@@ -174,7 +174,7 @@ func (o *observer) concernUsed(p *pod, ended bool) {
 	}
 }
 
-// ended drops the records of a pod that the watch shows no more.
+// ended drops the records of a pod that is no longer in the watch cache.
 func (o *observer) ended(p *pod) {
 	o.mu.Lock()
 	o.tracker.Forget(p.uid)

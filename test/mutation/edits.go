@@ -31,7 +31,7 @@ var edits = []edit{
 			instead: `strings.HasPrefix(bare(c.PVName), "pvc")`}}},
 
 	{pkg: reclaim, name: "a PV is reclaimed before the log is read", at: []place{
-		{node: "return wait(ReasonLogNotRead)", before: "if ON && s.Log == LogUnknown { return d }"}}},
+		{node: "return wait(ReasonLogNotRead)", before: "if ON && s.Log == volume.InFlightUnknown { return d }"}}},
 	{pkg: reclaim, name: "a companion takes the end of a PV that was released for the peer's deletion", in: "decide",
 		at: []place{{node: "s.Done.VolumeDeleted", instead: "s.Done.VolumeDeleted || " +
 			"s.Rules.Role == volume.RoleCompanion && s.History.SeenReleased && s.PV.Terminating"}}},
@@ -115,7 +115,7 @@ var edits = []edit{
 		{node: "c.ResourceVersion", zero: true}}},
 	{pkg: singlenode, name: "a lock is freed of a claim that was created again", in: "LockSession.Ask", at: []place{
 		{node: "c.UID", zero: true}}},
-	{pkg: singlenode, name: "locks are taken in the order of UIDs", in: "Facts.asked", at: []place{
+	{pkg: singlenode, name: "locks are taken in the order of UIDs", in: "byName", at: []place{
 		{node: "a.Claim.Name", instead: "string(a.Claim.UID)"}, {node: "b.Claim.Name", instead: "string(b.Claim.UID)"}}},
 	{pkg: singlenode, name: "the pods are listed before the locks are taken", in: "Facts.users", at: []place{
 		{node: "f.UsersRead.FreshAfter(c.Read, now)", instead: "f.UsersRead.Fresh(now)"}}},

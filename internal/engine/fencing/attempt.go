@@ -35,7 +35,7 @@ func attempting(f Facts, now time.Time) Decision {
 func byHand(f Facts, attempt *v1alpha1.Attempt, agent *v1alpha1.Agent, now time.Time) Decision {
 	left := left(agent.Timeout.Duration, attempt.StartedAt.Time, now)
 	switch {
-	case f.Fence.Ending(), f.overtaken(): // a word about the former boot proves nothing about the present one
+	case f.Fence.Ending(), f.overtaken(): // a confirmation of the previous boot proves nothing about this one
 		return f.end(attempt, v1alpha1.ResultCanceled, "", now)
 	case f.Fence.Confirmed():
 		return f.prove(attempt, agent, f.Fence.Spec.Confirmation, now)

@@ -172,7 +172,7 @@ func (f Facts) idle(why Reason, pause time.Duration) Decision {
 	switch {
 	case !f.Fence.GivenUp:
 		return wait(why, pause)
-	case c == nil || c.Reason != string(ReasonHealthCheckGaveUp):
+	case c == nil || c.Reason != string(ReasonHealthCheckGaveUp): // Decide adds the condition (remediated)
 		return f.write(ReasonHealthCheckGaveUp, func(*v1alpha1.NodeFenceStatus) {})
 	}
 	return wait(ReasonHealthCheckGaveUp, 0)

@@ -110,7 +110,7 @@ func (f Fence) agent(name string) *v1alpha1.Agent {
 	return nil
 }
 
-// OwnWord reports whether the confirmation is about this very fence, and not copied from another one.
+// OwnWord reports whether the confirmation names this fence and was not copied from another one.
 func (f Fence) OwnWord() bool {
 	return f.Spec.Confirmation != "" && f.Spec.ConfirmationUID != "" && f.Spec.ConfirmationUID == f.UID
 }
@@ -165,9 +165,9 @@ func (f Fence) pause(now time.Time) time.Duration {
 	return max(left(pause, last.EndedAt.Time, now), 0)
 }
 
-// left returns the rest of a time limit that began at a time in the status, negative once it has passed. A time ahead
-// comes from another clock, and costs at most as much again. One further ahead than the limit is by a clock that was
-// wrong. It bounds nothing, so the limit has passed.
+// left returns the rest of a time limit that began at a time in the status, negative once it has passed. A start in the
+// future comes from another clock, and prolongs the wait by at most the limit or, if longer, clockSkew. A start further
+// ahead than that is by a wrong clock, so the limit counts as passed.
 func left(limit time.Duration, began, now time.Time) time.Duration {
 	if began.Sub(now) > max(limit, clockSkew) {
 		return -limit

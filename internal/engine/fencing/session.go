@@ -103,9 +103,9 @@ func (t *Tracker) emptied(f Facts, empty bool, now time.Time) Sight {
 	return s
 }
 
-// listed keeps the pods of the first list with a Basis, and counts only these in later ones. Other pods were bound to
-// the node since. The fence has released none of them, so they do not keep it: Kubernetes replaces a pod that names its
-// node as often as the pod is deleted.
+// listed keeps the pods of the first list with a Basis, and counts only these in later ones. Pods that were bound to
+// the node later do not count: the fence has released none of them, and Kubernetes replaces a pod that names its node
+// as often as the pod is deleted.
 func (t *Tracker) listed(f *Facts) {
 	s, r := t.Fences[f.Fence.UID], &f.Remaining
 	if s.Before == nil || s.BeforeBasis != r.Basis {

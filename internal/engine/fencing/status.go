@@ -52,8 +52,7 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 	}
 }
 
-// share returns up to so many of the pods, by turns from each namespace, so that the pods of one tenant leave places
-// for those of others.
+// share returns at most places pods, round-robin by namespace, so that one tenant cannot take all places.
 func share(pods []HeldPod, places int) (all []types.UID) {
 	of := map[string][]types.UID{}
 	for _, pod := range pods {
@@ -131,6 +130,8 @@ func phaseOf(s *v1alpha1.NodeFenceStatus) v1alpha1.Phase {
 	return v1alpha1.PhaseFailed
 }
 
+// reasonOf returns the reason for the result of an attempt that ends without a proof. The cases Proven and Contradicted
+// only complete the switch: prove and contradicted write these reasons themselves.
 func reasonOf(r v1alpha1.Result) Reason {
 	switch r {
 	case v1alpha1.ResultProven:

@@ -81,14 +81,14 @@ func (b *Breaker) recount(pvs []types.UID, now time.Time) {
 	}
 }
 
-// forget counts all volumes no more.
+// forget resets the count.
 func (b *Breaker) forget() {
 	b.Recent = nil
 	clear(b.counted)
 }
 
-// judge turns the brake on if the volumes exceed the limit. It visits no more of them than it drops, because it judges
-// each volume of a mass deletion.
+// judge turns the brake on if the volumes exceed the limit. It runs for each volume of a mass deletion, so it only
+// looks at the expired entries and one more.
 func (b *Breaker) judge(now time.Time) (tripped bool) {
 	if len(b.Recent) <= b.Limit {
 		return false

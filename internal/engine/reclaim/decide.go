@@ -36,14 +36,14 @@ func Decide(s Facts, now time.Time) Decision {
 	// While an entry is open, a CreateVolume may still arrive or be repeated after a restart. Without the PV or its
 	// finalizer, no object would show whose volume the call creates or finds.
 	switch s.Log {
-	case LogSettled:
+	case volume.InFlightSettled:
 		return d
-	case LogOpen:
+	case volume.InFlightOpen:
 		return wait(ReasonInFlight)
-	case LogUnreadable:
+	case volume.InFlightUnreadable:
 		// The repair of the log closes no entry, so no event shows it.
 		return Decision{Action: Wait, Reason: ReasonLogUnreadable, Timed: true}
-	case LogUnknown:
+	case volume.InFlightUnknown:
 	}
 	return wait(ReasonLogNotRead)
 }
@@ -283,8 +283,8 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 		// The watch shows the end of this only if it has shown the beginning, which a live read may precede.
 		return Decision{Action: Wait, Reason: ReasonSharedHandle, Timed: s.SiblingsRead != session.Read{}}, false
 	case s.Attachments > 0:
-		// The watch shows the end of an attachment that it has shown, but maybe not the end of an attachment from a list
-		// alone. It does not wake this PV for each change of another PV of the volume.
+		// The watch shows the end of an attachment that it has shown, but maybe not of one that only a list has shown. Nor
+		// does each change of another PV of the volume wake this PV.
 		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent || len(s.Siblings) > 0}, false
 	case s.mayMissAttachments():
 		return step(ListAttachments, ReasonReclaim), false

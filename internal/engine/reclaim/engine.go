@@ -225,7 +225,7 @@ type Moment struct {
 	// Leading is true if this replica may act now, by its Lease.
 	Leading bool
 	// Log is the in-flight log's state for the volume of the PV in question, and LogProblem names the unreadable part.
-	Log        LogState
+	Log        volume.InFlight
 	LogProblem string
 }
 
@@ -286,7 +286,7 @@ func (f Facts) count(attached map[string]int) int {
 func (e *Engine) observe(s *Session, at Moment) (exists bool) {
 	f := &s.Facts
 	f.Brake, f.Leading = e.Breaker.State, at.Leading
-	if at.Log != LogUnknown {
+	if at.Log != volume.InFlightUnknown {
 		// A log that is closed while the program stops does not invalidate its last state.
 		f.Log, f.LogProblem = at.Log, at.LogProblem
 	}

@@ -52,7 +52,8 @@ func Detail(s Facts, reason Reason) string {
 		if s.Rules.Role == volume.RoleOwner {
 			return "Most likely an external-provisioner without KEP-2644 works beside csi-reclaimer: run with --role=companion."
 		}
-		return "Look for the program that removes " + s.Rules.finalizer() + "."
+		return "Look for the program that removes " + s.Rules.finalizer() + ", such as a csi-reclaimer with " +
+			"--role=owner. Stop it, and restart csi-reclaimer."
 	case ReasonPVContested:
 		return "Find out who removes it, and end that. Then restart csi-reclaimer, or add the finalizer: " +
 			addCommand(s.PV.Name, s.Rules.finalizer()) + "."
@@ -71,7 +72,7 @@ func Detail(s Facts, reason Reason) string {
 	}
 }
 
-// sharedWith names the PVs that need the volume, and the way out if they may need another one.
+// sharedWith names the PVs that need the volume, and a remedy if they may name a different volume.
 func sharedWith(s Facts) string {
 	names := neededBy(s)
 	words := "It is PV %s."

@@ -56,8 +56,8 @@ type Facts struct {
 	OnlyNode    bool
 
 	// Log is the in-flight log's state for the volume of this PV, which counts only with Rules.Logged.
-	Log LogState
-	// LogProblem names the Lease, and the part of it that cannot be read, while Log is LogUnreadable.
+	Log volume.InFlight
+	// LogProblem names the Lease, and the part of it that cannot be read, while Log is volume.InFlightUnreadable.
 	LogProblem string
 
 	// SecretsRead reports that the deletion's Secret was read, or that none is named.
@@ -78,17 +78,6 @@ type Memory struct {
 	// restored from a backup.
 	ClaimEndedAt time.Time
 }
-
-// LogState is the in-flight log's state for a volume. The zero value means that the log has not been read.
-type LogState = volume.InFlight
-
-// The states of the log.
-const (
-	LogUnknown    = volume.InFlightUnknown
-	LogOpen       = volume.InFlightOpen
-	LogSettled    = volume.InFlightSettled
-	LogUnreadable = volume.InFlightUnreadable
-)
 
 // End describes a PV that is gone from the API server. The zero value means that the PV exists.
 type End struct {

@@ -116,7 +116,7 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 	if pv.InTree && pv.MigratedTo != "" {
 		s.Rules.Driver = pv.MigratedTo
 	}
-	s.Rules.Logged, s.Log = d.of(4) == 1, LogState(d.of(4))
+	s.Rules.Logged, s.Log = d.of(4) == 1, volume.InFlight(d.of(4))
 	return s
 }
 
@@ -145,7 +145,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 		return "it is held"
 	case !s.Leading:
 		return "the lease is not held"
-	case s.Rules.Logged && s.Log != LogSettled:
+	case s.Rules.Logged && s.Log != volume.InFlightSettled:
 		return "the in-flight log is not known to have no entry"
 	case s.Brake != BrakeOff:
 		return "the brake is not known to be off"

@@ -12,18 +12,18 @@ func TestNoVolumeIsGivenUpInFlight(t *testing.T) {
 	check := func(s Facts) {
 		want := Decide(s, now())
 		s.Rules.Logged = true
-		for state, reason := range map[LogState]Reason{LogUnknown: ReasonLogNotRead, LogOpen: ReasonInFlight,
-			LogUnreadable: ReasonLogUnreadable} {
+		for state, reason := range map[volume.InFlight]Reason{volume.InFlightUnknown: ReasonLogNotRead,
+			volume.InFlightOpen: ReasonInFlight, volume.InFlightUnreadable: ReasonLogUnreadable} {
 			s.Log = state
 			switch got := Decide(s, now()); {
 			case want.Action.destroys() && (got.Action != Wait || got.Reason != reason || got.Over ||
-				got.Timed != (state == LogUnreadable)):
+				got.Timed != (state == volume.InFlightUnreadable)):
 				t.Fatalf("log %d: %+v, without a log %+v", state, got, want)
 			case !want.Action.destroys() && got != want:
 				t.Fatalf("log %d: %+v, without a log %+v", state, got, want)
 			}
 		}
-		s.Log = LogSettled
+		s.Log = volume.InFlightSettled
 		if got := Decide(s, now()); got != want {
 			t.Fatalf("settled: %+v, without a log %+v", got, want)
 		}

@@ -39,7 +39,8 @@ func TestDecideByEachOperand(t *testing.T) {
 		{"its volume is deleted, no finalizer of ours: nothing to remove",
 			with(volumeGone(true, false), pvIs(terminating, unguarded)), waiting(ReasonVolumeGone)},
 
-		{"in flight, unprotected: protects", with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogOpen }, pvIs(unguarded)),
+		{"in flight, unprotected: protects",
+			with(func(s *Facts) { s.Rules.Logged, s.Log = true, volume.InFlightOpen }, pvIs(unguarded)),
 			do(AddFinalizer, ReasonProtect)},
 		{"no claim of the name, despite other results of the read: deletes the volume",
 			with(func(s *Facts) { s.Claim.VolumeName = "pv" }), do(DeleteVolume, ReasonReclaim)},

@@ -53,13 +53,13 @@ func TestNoReportsWithoutLease(t *testing.T) {
 // A program that stops closes the log and ends the deletions in progress.
 func TestClosedLogKeepsLastState(t *testing.T) {
 	e, _ := engineOf(released().PV)
-	for name, c := range map[string]struct{ before, read, want LogState }{
-		"closed":            {LogSettled, LogUnknown, LogSettled},
-		"a new entry":       {LogSettled, LogOpen, LogOpen},
-		"the entry is gone": {LogOpen, LogSettled, LogSettled},
-		"not read yet":      {LogUnknown, LogUnknown, LogUnknown},
-		"not to be read":    {LogSettled, LogUnreadable, LogUnreadable},
-		"read again":        {LogUnreadable, LogSettled, LogSettled},
+	for name, c := range map[string]struct{ before, read, want volume.InFlight }{
+		"closed":            {volume.InFlightSettled, volume.InFlightUnknown, volume.InFlightSettled},
+		"a new entry":       {volume.InFlightSettled, volume.InFlightOpen, volume.InFlightOpen},
+		"the entry is gone": {volume.InFlightOpen, volume.InFlightSettled, volume.InFlightSettled},
+		"not read yet":      {volume.InFlightUnknown, volume.InFlightUnknown, volume.InFlightUnknown},
+		"not to be read":    {volume.InFlightSettled, volume.InFlightUnreadable, volume.InFlightUnreadable},
+		"read again":        {volume.InFlightUnreadable, volume.InFlightSettled, volume.InFlightSettled},
 	} {
 		facts, found := e.Facts(Item{Name: "pv"}, Moment{Now: now(), Leading: true, Log: c.before})
 		if !found {

@@ -36,7 +36,7 @@ type Tracker struct {
 // Record is the record of one PV.
 type Record struct {
 	History History
-	// Activity is nil for most PVs, which were observed and no more.
+	// Activity is nil for most PVs, which were only observed.
 	Activity *Activity
 }
 
@@ -87,7 +87,7 @@ func (r *Record) edit() *Activity {
 	return r.Activity
 }
 
-// endContest forgets removals, after another program or a person added the finalizer to the PV.
+// endContest forgets the removals once another program or a person has added the finalizer.
 func (r *Record) endContest() {
 	if r.Activity != nil {
 		r.Activity.Removals, r.Activity.ContestedAt = nil, time.Time{}

@@ -179,7 +179,7 @@ func addSiblingWaits(s *explain.Explanation, siblings []explain.PV, keepers []st
 		case !slices.Contains(keepers, other.Name):
 		case other.Held:
 			s.AddWait("the annotation %s of PV %s to be removed", volume.HoldAnnotation, other.Name)
-		case other.WantsDeletion():
+		case other.Deletable():
 			s.AddWait("claim %s/%s, which keeps PV %s, to be deleted", other.Claim.Namespace, other.Claim.Name, other.Name)
 		default:
 			s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)

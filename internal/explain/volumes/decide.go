@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// decision is a Decision with what follows from it here.
+// decision is a Decision with the facts about it that the explanations of this package need.
 type decision struct {
 	explain.Decision
 	// protected: the PV carries a finalizer that counts. waits: the object is due for deletion, which is held back for
@@ -148,9 +148,9 @@ func onePlace(pv explain.PV) bool {
 }
 
 // logState returns the state of a PV's volume in a driver's in-flight log, and the problem that hides it, if any.
-func (w ClusterFacts) logState(log explain.InFlightLogs, pv string) (state engine.LogState, problem string) {
+func (w ClusterFacts) logState(log explain.InFlightLogs, pv string) (state volume.InFlight, problem string) {
 	if !w.InFlight.OK() {
-		return engine.LogUnknown, ""
+		return volume.InFlightUnknown, ""
 	}
 	return log.InFlight(pv)
 }

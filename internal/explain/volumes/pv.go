@@ -266,5 +266,5 @@ func (w ClusterFacts) pluginGone(pv explain.PV) string {
 
 // pluginKeeps reports whether a volume is to be deleted, and its in-tree plugin does nothing.
 func (w ClusterFacts) pluginKeeps(pv explain.PV) bool {
-	return pv.Policy == volume.PolicyDelete && (pv.Terminating || pv.WantsDeletion()) && w.pluginGone(pv) != ""
+	return pv.Policy == volume.PolicyDelete && (pv.Terminating || pv.Deletable()) && w.pluginGone(pv) != ""
 }

@@ -399,24 +399,6 @@ func withTwin(f *PVFacts) {
 	f.relist()
 }
 
-func TestWantsDeletion(t *testing.T) {
-	for sentence, c := range map[string]struct {
-		edit func(*volume.PV)
-		want bool
-	}{
-		"released":                      {func(*volume.PV) {}, true},
-		"one whose deletion failed":     {func(pv *volume.PV) { pv.Phase = volume.PhaseFailed }, true},
-		"not a bound PV":                {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, false},
-		"not a retained PV":             {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, false},
-		"not a PV without a lost claim": {func(pv *volume.PV) { pv.Claim.UID = "" }, false},
-	} {
-		pv := explain.PVOf(released().PV)
-		if c.edit(&pv.PV); pv.WantsDeletion() != c.want {
-			t.Errorf("%s: %t", sentence, !c.want)
-		}
-	}
-}
-
 // TestExplainPVOfGoneDriver says nowhere that a step is taken.
 func TestExplainPVOfGoneDriver(t *testing.T) {
 	f := released()

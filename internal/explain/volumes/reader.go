@@ -229,7 +229,7 @@ func (w *ClusterFacts) readSiblingClaims(ctx context.Context, c explain.Cluster,
 	var claims []volume.ClaimRef
 	for _, pv := range pvs {
 		for _, other := range w.SiblingsOf(pv) {
-			if other.WantsDeletion() {
+			if other.Deletable() {
 				claims = append(claims, other.Claim)
 			}
 		}

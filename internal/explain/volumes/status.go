@@ -295,7 +295,7 @@ func (f StatusFacts) VisitPVs(visit func(explain.PV, Standing)) {
 		d := f.decide(pv, f.Claims[pv.Claim])
 		s := Standing{Decision: d, Waits: d.waits || pv.Terminating, Text: d.Text}
 		s.Attention = s.Waits && warns(d)
-		if gone[owner] && (pv.Terminating || pv.WantsDeletion()) {
+		if gone[owner] && (pv.Terminating || pv.Deletable()) {
 			s.Waits, s.Attention = true, true
 			if s.Text = f.ifGone(d, owner).Text; s.Text == d.Text {
 				s.Text = "Driver " + owner + " is gone: nothing happens to the PV. " + d.Text

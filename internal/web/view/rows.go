@@ -102,7 +102,7 @@ func (f Facts) pvRows(rows []Row) []Row {
 func pvRow(pv explain.PV, s volumes.Standing, o *v1.PersistentVolume) Row {
 	row := Row{
 		Ref: Ref{Kind: KindPV, Name: pv.Name}, Driver: pv.Owner(), Policy: pv.PolicyName(),
-		Waits: s.Waits || pv.WantsDeletion(), Reason: s.Decision.Reason, Text: s.Text, Severity: severity(s),
+		Waits: s.Waits || pv.Deletable(), Reason: s.Decision.Reason, Text: s.Text, Severity: severity(s),
 	}
 	if row.Waits && row.Severity == SeverityNone {
 		row.Severity = SeverityWaits

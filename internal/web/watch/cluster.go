@@ -198,10 +198,10 @@ var errTooMany = fmt.Errorf("more than %d Leases would be watched", maxLeases)
 
 func (c *Cluster) now() time.Time { return c.cfg.Clock.Now() }
 
-// Load reads every kind once, page by page, in place of Run: PVs before claims and claims before pods, so that what is
-// missing from a later list was not missed. It returns an error if the API server does not answer; Unread names the
-// kinds that it refuses. ctx also bounds the reads of Leases that Facts makes. The number of requests depends on the
-// number of drivers and fences, and not on the number of PVs.
+// Load reads every kind once, page by page, in place of Run. It lists PVs before claims and claims before pods, so that
+// a missing claim of a PV, or a missing pod of a claim, is newer evidence than the PV or the claim. It returns an error
+// if the API server does not answer; Unread names the kinds that it refuses. ctx also bounds the reads of Leases that
+// Facts makes. The number of requests depends on the number of drivers and fences, and not on the number of PVs.
 func (c *Cluster) Load(ctx context.Context) error {
 	c.mu.Lock()
 	c.run = func(t *table[coordinationv1.Lease]) { _ = t.load(ctx) } // the table keeps the error

@@ -218,8 +218,8 @@ const (
 	// liveAge is the interval after which an explanation is made anew without a seen change, for ages and unwatched
 	// objects.
 	liveAge = 30 * time.Second
-	// liveTimeout limits an explanation. Its stream has no heartbeat meanwhile, and the page takes a stream for dead that
-	// is silent for 45 seconds (page/app/stream.js).
+	// liveTimeout limits an explanation. No heartbeat is sent during it, and the page treats a stream as dead after 45
+	// silent seconds (page/app/stream.js).
 	liveTimeout = 20 * time.Second
 )
 

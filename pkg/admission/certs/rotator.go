@@ -119,8 +119,8 @@ func newRotator(at cluster, cfg Config) (*Rotator, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.loop, err = controller.NewQueue(nil, controller.Config{Name: "certificates", Workers: 1, Clock: r.cfg.Clock}, r.work)
-	return r, err
+	r.loop = controller.NewQueue(nil, controller.Config{Name: "certificates", Workers: 1, Clock: r.cfg.Clock}, r.work)
+	return r, nil
 }
 
 func (r *Rotator) expires() float64 {

@@ -116,8 +116,8 @@ func (b *batches) settle(namespace string, asked map[types.UID]ask, a answer) {
 // claim without a write by then asks again.
 const goodFor = 30 * time.Second
 
-// reading returns the answer for a claim, and drops an answer that is of no more use: a list that is too old, or that
-// failed and was reported.
+// reading returns the answer for a claim, and discards stale answers. It also discards the answer of a failed list,
+// which it returns once.
 func (b *batches) reading(c Claim, now time.Time) Reading {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -150,8 +150,9 @@ func isNode(owner metav1.OwnerReference) bool { return owner.Kind == nodeKind }
 // entries that are not settled, by shard and key, and the shards and entries that cannot be read. Both are limited to
 // the drivers that asked names, nil for all, and to Leases that do not name their driver.
 //
-// Anyone who may create a Lease may have written them. So an entry has of its requests only what programs show, and
-// none of the topologies, whose chunks are not read. Only the entries of a node's log have the node's segments.
+// Anyone who may create a Lease may have written them. So an entry has only the parts of its requests that programs
+// show, and no topologies, because their chunks are not read. Only the entries of a node's log have the node's
+// segments.
 func Locate(leases []coordinationv1.Lease, asked func(driver string) bool) ([]Located, []LocatedProblem) {
 	var located []Located
 	var problems []LocatedProblem
@@ -297,7 +298,7 @@ func (l *Log) FindStrays(ctx context.Context) ([]Stray, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stats.Elsewhere = entries
+	l.elsewhere = entries
 	return strays, nil
 }
 

@@ -66,9 +66,6 @@ type Stats struct {
 	Elsewhere int
 	// Fill is the used part of the fullest shard's room, where 1 is full. From 7/8 on the shard takes no new entries.
 	Fill float64
-	// Writes counts the PUTs and POSTs that were sent, including failures. Conflicts counts the ones that lost against
-	// another writer.
-	Writes, Conflicts int64
 }
 
 // Log is one process' view of the log. New creates it, and TakeOver and then Run start it.
@@ -86,7 +83,8 @@ type Log struct {
 	topology *shard
 	all      []*shard
 	owner    *metav1.OwnerReference // of an empty log of one shard, nil if unknown
-	stats    Stats                  // Writes, Conflicts and Elsewhere
+	// elsewhere is Stats.Elsewhere.
+	elsewhere int
 	// takenOver is the time of TakeOver's last write, on the API server's clock.
 	takenOver time.Time
 }
@@ -463,7 +461,7 @@ func (l *Log) problems() (problems []Problem) {
 func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	stats := l.stats
+	stats := Stats{Elsewhere: l.elsewhere}
 	for _, s := range l.shards {
 		for _, it := range s.want {
 			if it.confirmed {

@@ -205,8 +205,8 @@ const (
 	backoffMax   = 5 * time.Second
 )
 
-// backoff returns the delay after so many failures in a row. It doubles each time and is scaled to between half and all
-// of it by random, in [0,1). The API server's Retry-After is a lower limit.
+// backoff returns the delay after this number of failures in a row. It doubles each time and is scaled to between half
+// and all of it by random, in [0,1). The API server's Retry-After is a lower limit.
 func backoff(failures int, err error, random float64) time.Duration {
 	if failures <= 1 && judge(err) == outcomeConflict {
 		return 0 // another writer was faster: read, and write again

@@ -61,7 +61,7 @@ func volumeOf(key string) string {
 	return name
 }
 
-// shardOf returns the number of a volume's shard in a log of so many shards.
+// shardOf returns the number of a volume's shard in a log with this number of shards.
 func shardOf(volume string, shards int) int {
 	h := fnv.New32a()
 	h.Write([]byte(volume)) // never fails
@@ -91,7 +91,7 @@ func (m meta) ledBy(own meta) bool { return m.Process == own.Process && m.Epoch 
 
 func (m meta) shards() int { return cmp.Or(m.Shards, Shards) }
 
-// shardsNoted returns the number that a log with so many shards records in its metadata.
+// shardsNoted returns the value of meta.Shards for a log with this number of shards.
 func shardsNoted(shards int) int {
 	if shards == Shards {
 		return 0
@@ -207,8 +207,9 @@ func look(lease *coordinationv1.Lease, driver string) view {
 }
 
 // read decodes the entries of the shard with this number that is not read-only, and calls take for each by key. If left
-// is not nil, entries after the first so many bytes before compression are problems. topology is the Lease with the
-// log's chunks, and may itself be read-only, because the hash proves the content of a chunk.
+// is not nil, it is the number of bytes before compression that are left for entries, and entries beyond it are
+// problems. topology is the Lease with the log's chunks, and may itself be read-only, because the hash proves the
+// content of a chunk.
 func (v view) read(number int, c codec, topology view, left *int,
 	take func(key string, one coded)) (problems []Problem) {
 	stored := v.entries()

@@ -224,8 +224,8 @@ func (t *takeOver) write(ctx context.Context, i int, name string) (bool, error) 
 	return wrote, fmt.Errorf("write Lease %s: the responses do not confirm the write", name)
 }
 
-// AwaitIdle waits until no process has written the log for so long, as this process observes it, or returns the cause
-// of ctx. A process that was superseded calls it before it competes for the log again. A failed read proves no rest.
+// AwaitIdle waits until this process has observed no write of the log for the duration idle, or returns the cause of
+// ctx. A process that was superseded calls it before it competes for the log again. A failed read proves no rest.
 func (l *Log) AwaitIdle(ctx context.Context, idle time.Duration) error {
 	var before []string
 	for since := l.cfg.Clock.Now(); ; {
@@ -312,9 +312,9 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 }
 
 // readKept takes over the entries that could not be read at the take-over for lack of a chunk, and can be read from the
-// read Lease because another entry has stored the chunk again, for callers that hold the lock. An entry that was
-// unreadable has blocked its volume since, so it is as it was at the take-over. That is not known of one that another
-// program has added or changed.
+// read Lease because another entry has stored the chunk again, for callers that hold the lock. An unreadable entry has
+// blocked its volume since, so it is unchanged since the take-over. Entries that another program added or changed are
+// not trusted.
 func (l *Log) readKept(ctx context.Context, s *shard, v view) {
 	if v.err != nil {
 		return

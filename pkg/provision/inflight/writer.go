@@ -224,12 +224,6 @@ func (l *Log) send(ctx context.Context, lease *coordinationv1.Lease) (view, erro
 	} else {
 		answer, err = l.leases.Update(ctx, lease, metav1.UpdateOptions{})
 	}
-	l.mu.Lock()
-	l.stats.Writes++
-	if judge(err) == outcomeConflict {
-		l.stats.Conflicts++
-	}
-	l.mu.Unlock()
 	if err != nil {
 		return view{}, because(ctx, err)
 	}
@@ -267,8 +261,7 @@ func (l *Log) create(ctx context.Context, s *shard) error {
 
 // fence reads the other Leases before the first write to a Lease that was deleted and created anew, or that is created
 // for the first chunks: its resourceVersion does not prove that no other process has taken over. A log of one shard may
-// have no other Leases. Then the first process that writes to the new Lease goes on, and any other process finds its
-// epoch.
+// have no other Leases. Then the first process to write the new Lease wins, and the others see its epoch.
 func (l *Log) fence(ctx context.Context, s *shard) error {
 	for _, other := range l.all {
 		if other == s {
@@ -391,8 +384,8 @@ const (
 	ownSet                 // the Lease is empty, and is deleted with its owner
 )
 
-// ownerOf is a pure function that decides the owner of a Lease with so many entries or chunks. managed means that the
-// log has one shard and a Config.Owner, and known that the owner is known.
+// ownerOf is a pure function that decides the owner of a Lease with this number of entries or chunks. managed means
+// that the log has one shard and a Config.Owner, and known that the owner is known.
 func ownerOf(managed bool, content int, known bool) owning {
 	switch {
 	case !managed:

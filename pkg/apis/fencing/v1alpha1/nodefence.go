@@ -123,14 +123,14 @@ const (
 	PhaseReleased Phase = "Released"
 	// PhaseUnfencing: the agents undo their work.
 	PhaseUnfencing Phase = "Unfencing"
-	// PhaseReturned: the node is as it was before. The NodeFence is deleted some time later.
+	// PhaseReturned: the fence has ended; the reason of condition Returned says how. The NodeFence is deleted later.
 	PhaseReturned Phase = "Returned"
 )
 
 // Types of the conditions of a NodeFence.
 const (
-	// ConditionFenced is True once an agent has proven that the node is fenced, and False again once the fence is ended
-	// or the proof is contradicted. It is Unknown after the finalizer of volume-guard was gone meanwhile.
+	// ConditionFenced is True once an agent has proven that the node is fenced, and False again once the fence is ended or
+	// the proof is contradicted. It is Unknown if volume-guard's finalizer was removed while the fence was in force.
 	ConditionFenced = "Fenced"
 	// ConditionReleased is True while the node has the taint node.kubernetes.io/out-of-service of this fence.
 	ConditionReleased = "Released"
@@ -157,7 +157,7 @@ type NodeFenceStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 	// conditions are Fenced, Released and Returned, and for node health checks Processing and Succeeded. While the fence
-	// waits and a person may have to act, the reason says so: of Returned if the fence ends, and of Fenced otherwise.
+	// waits and a person may have to act, a reason says so: that of Returned if the fence is ending, else that of Fenced.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -208,7 +208,7 @@ type Attempt struct {
 	// +optional
 	SystemUUID string `json:"systemUUID,omitempty"`
 	// terminatingPods are the UIDs of held pods on the node that were terminating before the agent was started: a reboot
-	// ends their processes, and the kubelet does not start them again. At most 1024 are recorded, by turns from each
+	// ends their processes, and the kubelet does not start them again. At most 1024 are recorded, taken in turn from each
 	// namespace, and all other pods stay held.
 	// An attempt that has ended without a proof has none.
 	// +optional
