@@ -73,7 +73,8 @@ func open(f Facts, now time.Time) Decision {
 }
 
 // finish handles an open entry. A request that may have been sent is repeated until its outcome is known, even if the
-// claim is gone. An operator may have settled the entry since an earlier session, and done away with the volume.
+// claim is gone, or until its PersistentVolume shows the outcome. An operator may have settled the entry since an
+// earlier session, and done away with the volume.
 func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	r := f.Record
 	switch {
@@ -90,19 +91,37 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	case r.Discarding && !r.Quiet(now, quiet):
 		// An unanswered DeleteVolume could delete the volume that CreateVolume creates now.
 		return timed(ReasonNotQuiet)
+	case f.storedBefore():
+		return shown(f, now, quiet)
 	case f.Wanted && !f.SecondFailed && r.takesNode(f.Claim.SelectedNode):
 		return addRequest(f)
 	case r.Begun():
-		return send(f, ReasonFinish)
+		return send(f, now, ReasonFinish)
 	}
-	return send(f, ReasonProvision)
+	return send(f, now, ReasonProvision)
+}
+
+// shown handles an entry whose volume has its PersistentVolume, so that pods may use it. CreateVolume is not repeated,
+// because not every driver is idempotent for such a volume: ceph-csi gives an encrypted image a new key, and drivers
+// that clone by copying files copy them again.
+func shown(f Facts, now time.Time, quiet time.Duration) Decision {
+	switch {
+	case !f.Record.Quiet(now, quiet):
+		return timed(ReasonNotQuiet)
+	case !f.PV.Fresh(now):
+		return step(ReadPV, ReasonFinish)
+	}
+	return step(CloseEntry, ReasonStored)
 }
 
 // send calls the driver once the log has its version, because a later process must know whether several versions were
-// called.
-func send(f Facts, why Reason) Decision {
-	if !f.VersionNoted {
+// called. Before a repetition, a live read shows that there is no PersistentVolume whose volume pods may use.
+func send(f Facts, now time.Time, why Reason) Decision {
+	switch r := f.Record; {
+	case !f.VersionNoted:
 		return step(NoteVersion, why)
+	case r.hasOneVolume() && r.Requests[r.Next].Sent && !f.PV.Fresh(now):
+		return step(ReadPV, why)
 	}
 	return step(CreateVolume, why)
 }

@@ -18,6 +18,11 @@ func TestDecide(t *testing.T) {
 	settled := func(f *Facts) { f.Record.Requests[0].Settled = true }
 	unsent := func(f *Facts) { f.Record = Opened(uid, Request{}) }
 	elsewhere := func(f *Facts) { f.PV.Handle, f.PV.Elsewhere = "vol-0", true }
+	terminating := func(f *Facts) { f.PV.Terminating = true }
+	others := func(f *Facts) { f.PV.OfClaim = false }
+	unnamed := func(f *Facts) { f.PV.Handle = "" }
+	unread := func(f *Facts) { f.PV = PV{} }
+	twice := func(f *Facts) { f.Record.Add(Request{Node: "c"}); f.Record.Sending() }
 	cases := map[string]struct {
 		facts  Facts
 		action Action
@@ -72,10 +77,24 @@ func TestDecide(t *testing.T) {
 		"an entry, and the claim goes": {begun(gone, unsent), CloseEntry, ReasonNotBegun},
 		"an inherited entry, and it is gone": {begun(gone,
 			func(f *Facts) { f.Record = Inherited(uid, []Request{{}}, now) }), CreateVolume, ReasonFinish},
-		"a call was not answered":            {begun(), CreateVolume, ReasonFinish},
-		"a call was not answered, no claim":  {begun(gone), CreateVolume, ReasonFinish},
-		"the request made nothing":           {begun(settled), CloseEntry, ReasonNothingMade},
-		"another node is selected meanwhile": {begun(late), OpenEntry, ReasonFinish},
+		"a call was not answered":           {begun(), CreateVolume, ReasonFinish},
+		"a call was not answered, no claim": {begun(gone), CreateVolume, ReasonFinish},
+		"and its PV was not read":           {begun(unread), ReadPV, ReasonFinish},
+		"and its PV was read a while ago": {begun(func(f *Facts) { f.PV.Read = now.Add(-time.Hour) }), ReadPV,
+			ReasonFinish},
+		"a call was not answered, and a cache shows the PV":    {begun(cached), ReadPV, ReasonFinish},
+		"a call was not answered, and the PV is there":         {begun(live), CloseEntry, ReasonStored},
+		"a call may still come, and the PV is there":           {begun(live, loud), Wait, ReasonNotQuiet},
+		"a call was not answered, and the PV is terminating":   {begun(live, terminating), CloseEntry, ReasonStored},
+		"a call was not answered, and the PV is on a node":     {begun(live, elsewhere), CreateVolume, ReasonFinish},
+		"a call was not answered, and the PV is another's":     {begun(live, others), CreateVolume, ReasonFinish},
+		"a call was not answered, and the PV has no handle":    {begun(live, unnamed), CreateVolume, ReasonFinish},
+		"one of two calls was, and the PV is there":            {begun(live, twice), CreateVolume, ReasonFinish},
+		"a volume may be deleted, and the PV is there":         {begun(live, discarding), CreateVolume, ReasonFinish},
+		"two calls were not answered, and the PV was not read": {begun(twice, unread), CreateVolume, ReasonFinish},
+		"no call was sent, and the PV is there":                {begun(live, unsent), CloseEntry, ReasonStored},
+		"the request made nothing":                             {begun(settled), CloseEntry, ReasonNothingMade},
+		"another node is selected meanwhile":                   {begun(late), OpenEntry, ReasonFinish},
 		"and the request is not composed": {
 			begun(late, func(f *Facts) { f.Composed = false }), BuildRequest, ReasonFinish},
 		"and its Secret was not read": {begun(late, func(f *Facts) { f.Prepared = false }), Prepare, ReasonFinish},
@@ -128,8 +147,7 @@ func TestDecide(t *testing.T) {
 		"deleted, and nothing was under way": {begun(discarding, settled), CloseEntry, ReasonNothingMade},
 		"the volume is as requested at last": {made(discarding), StorePV, ReasonProvision},
 		"an open entry needs no other reads": {begun(func(f *Facts) { f.First = false }), CreateVolume, ReasonFinish},
-		"no room for a third request": {begun(late,
-			func(f *Facts) { f.Record.Add(Request{Node: "c"}); f.Record.Sending() }), CreateVolume, ReasonFinish},
+		"no room for a third request":        {begun(late, twice), CreateVolume, ReasonFinish},
 		"the second request was never sent": {begun(late, func(f *Facts) { f.Record.Add(Request{Node: "c"}) }), OpenEntry,
 			ReasonFinish},
 		"the node's request is under way": {begun(late, func(f *Facts) { f.Record.Add(Request{Node: "b"}) }),

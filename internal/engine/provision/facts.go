@@ -158,6 +158,11 @@ func (f Facts) namedLive(now time.Time) bool {
 	return f.PV.Names(h) && f.PV.Fresh(now) || f.Apart.Names(h) && f.Apart.Fresh(now)
 }
 
+// storedBefore reports whether the claim's PersistentVolume has the only volume that the entry can have created.
+func (f Facts) storedBefore() bool {
+	return f.Record.hasOneVolume() && f.PV.Exists && f.PV.OfClaim && f.PV.OfDriver && f.PV.Handle != "" && !f.PV.Elsewhere
+}
+
 // mayBeStored reports whether the claim's PersistentVolume may name the volume in another form than the driver.
 func (f Facts) mayBeStored() bool {
 	return !f.Record.InPVForm && f.PV.Exists && f.PV.OfDriver && f.PV.OfClaim

@@ -142,7 +142,7 @@ func TestDecideWithOpenEntry(t *testing.T) {
 		c.SelectedNode = "b"
 		for j, pv := range all {
 			if pv.Exists && (pv.OfClaim || pv.Terminating) && (i/3+j)%8 > 0 {
-				continue // the other values show that neither matters here
+				continue // every eighth claim is enough for these PersistentVolumes
 			}
 			for _, r := range known {
 				for bits := range 1 << 3 {
@@ -186,6 +186,12 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 		if isMade || settled || !sent && !f.Claim.needsVolume() || r.Discarding && !calm {
 			wrong = "not asked for, or made already, or a deletion may still arrive"
 		}
+		switch repeats := r.Requests[r.Next].Sent && r.Count == 1 && !r.Discarding; {
+		case repeats && f.PV.Exists && f.PV.OfClaim && f.PV.OfDriver && !f.PV.Elsewhere:
+			wrong = "a call is repeated on a volume that pods may use"
+		case repeats && d.Action == CreateVolume && !f.PV.Read.Equal(now):
+			wrong = "a call is repeated without a live read of the PersistentVolume"
+		}
 	case StorePV:
 		if !isMade || r.Unfit || f.PV.Exists {
 			wrong = "not made, not fit, or there is one"
@@ -209,7 +215,9 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 	case CloseEntry:
 		stored := isMade && calm && (isNamed(f.PV) || !r.Unfit && isNamed(f.Apart))
 		nothing := !isMade && (settled || !sent && !f.Claim.needsVolume())
-		if !stored && !nothing {
+		inUse := !isMade && calm && r.Count == 1 && !r.Discarding && f.PV.Exists && f.PV.OfClaim && f.PV.OfDriver &&
+			!f.PV.Elsewhere && f.PV.Read.Equal(now)
+		if !stored && !nothing && !inUse {
 			wrong = "neither stored nor settled nor never sent"
 		}
 	default:

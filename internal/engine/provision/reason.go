@@ -85,8 +85,8 @@ var (
 	ReasonOutcomeUnknown = table.Declare("ProvisioningOutcomeUnknown", reasons.About{
 		Severity: reasons.Warning, DetailFirst: true, Sentence: "CreateVolume was called for this claim, and the driver " +
 			"has not answered whether it created the volume. csi-reclaimer repeats the request until the driver does. You can " +
-			"delete a claim that is not bound meanwhile: if there is a volume, it gets a PersistentVolume, whose reclaim " +
-			"policy then applies. `kubectl reclaim explain` shows the request and the way out."})
+			"delete a claim that is not bound meanwhile: if the driver returns a volume, it gets a PersistentVolume, whose " +
+			"reclaim policy then applies. `kubectl reclaim explain` shows the request and the way out."})
 	ReasonAPIReadFailed  = table.Normal("APIReadFailed", "A read from the API server failed; csi-reclaimer tries again.")
 	ReasonAPIWriteFailed = table.Normal("APIWriteFailed", "A write to the API server failed; csi-reclaimer tries again.")
 	// ReasonPVRefused means that the API server refused the PersistentVolume, and will do so again.

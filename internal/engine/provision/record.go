@@ -177,6 +177,10 @@ func (r *Record) Begun() bool {
 // Unsent reports whether the record has requests, none of which any process has sent.
 func (r *Record) Unsent() bool { return r.Count > 0 && !r.Begun() }
 
+// hasOneVolume reports whether the entry can have created only one volume: it has one request, and none of its volumes
+// was to be deleted.
+func (r *Record) hasOneVolume() bool { return r.Count == 1 && !r.Discarding }
+
 // nothingMade reports whether every request is known to have created nothing.
 func (r *Record) nothingMade() bool {
 	for i := range r.Count {

@@ -26,12 +26,14 @@ func waiting(edit ...func(*Facts)) Facts {
 	return f
 }
 
-// begun returns the edited facts about an entry whose request was sent long ago without an answer.
+// begun returns the edited facts about an entry whose request was sent long ago without an answer, and whose claim has
+// no PersistentVolume according to a live read.
 func begun(edit ...func(*Facts)) Facts {
 	f := waiting()
 	f.Log, f.Record = LogOpen, Opened(uid, Request{})
 	f.Record.Sending()
 	f.Record.Unanswered, f.Record.Failed = now.Add(-quiet), true
+	absent(&f)
 	for _, e := range edit {
 		e(&f)
 	}
@@ -42,6 +44,7 @@ func begun(edit ...func(*Facts)) Facts {
 func made(edit ...func(*Facts)) Facts {
 	f := begun()
 	f.Record.Volume, f.Record.Handle, f.Record.InPVForm, f.Record.Failed = VolumeMade, "vol-1", true, false
+	f.PV = PV{}
 	for _, e := range edit {
 		e(&f)
 	}

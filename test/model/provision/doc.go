@@ -3,8 +3,9 @@
 //
 //   - P1: no volume is left that has neither a PersistentVolume nor an open entry in the in-flight log, at any moment;
 //   - P2: no volume is deleted that an existing claim has or is to get, or that an administrator has kept by Retain,
-//     no PersistentVolume is stored for a volume that is deleted, or does not match its request, and nothing is done
-//     with a volume in a run that began after an operator settled its entry;
+//     no PersistentVolume is stored for a volume that is deleted, or does not match its request, CreateVolume is not
+//     repeated for the only request of an entry whose volume has its PersistentVolume, and nothing is done with a
+//     volume in a run that began after an operator settled its entry;
 //   - P5: when users and faults stop, every state leads to rest: each claim that wants a volume has its
 //     PersistentVolume or waits for a reason that is reported, each entry is settled unless the driver refuses for
 //     ever, and no claim is terminating because of us.

@@ -123,6 +123,9 @@ func TestEachStepIsChecked(t *testing.T) {
 	loss := func(c *transition) { c.checkLoss(0, 0) }
 	discard := func(c *transition) { c.checkDiscard(0, 0) }
 	store := func(c *transition) { c.checkPV(&call{claim: 1, generation: 1}, 0, 0) }
+	sent := func(c *transition) { c.lines[0].names[0].record.sent[0] = true }
+	missed := func(c *transition) { c.lines[0].names[0].pv = view{known: true, claim: 1, read: recently} }
+	repeat := func(c *transition) { c.checkRepeat(0, 0) }
 	modeltest.CheckSteps(t, checked, map[string]modeltest.Step[*transition]{
 		"a volume with an open entry": {nil, leak, ""},
 		"a volume without one":        {closed, leak, "P1"},
@@ -156,6 +159,12 @@ func TestEachStepIsChecked(t *testing.T) {
 			func(c *transition) { c.lines[0].names[0].record.unfit = true }, discard, "P2"},
 		"an unfit one is discarded": {
 			func(c *transition) { c.lines[0].names[0].record.unfit, c.lines[0].names[0].pv.read = true, recently }, discard, ""},
+		"CreateVolume is repeated":                     {sent, repeat, ""},
+		"it is sent, and a PV has the volume":          {stored, repeat, ""},
+		"it is repeated, and a PV has the volume":      {inOrder(sent, stored), repeat, "P2"},
+		"it is repeated, and the PV came after a read": {inOrder(sent, stored, missed), repeat, ""},
+		"it is repeated, and another claim's PV has it": {
+			inOrder(sent, func(c *transition) { c.pvs[0] = pv{claim: 2, generation: 1} }), repeat, ""},
 		"a PV is stored": {nil, store, ""},
 		"a PV is stored for a volume that is deleted": {lost, store, "P2"},
 		"a PV is stored for the one before":           {func(c *transition) { c.volumes[0][0].generation = 2 }, store, "P2"},

@@ -111,10 +111,19 @@ func (w *World) waits(s *state, i, c int, d provision.Decision) bool {
 		// Without its Secret, a request that may have been sent is repeated only when the claim is gone.
 		return m.backsOff || s.noSecret && m.isSent() && s.claims[c].exists
 	case provision.ReadPV, provision.ReadClaim:
+		if provision.Log(m.log) == provision.LogOpen {
+			return d.Action == provision.ReadPV && w.waitsToRepeat(s, m, c)
+		}
 		return m.backsOff && provision.Log(m.log) == provision.LogAbsent
 	default:
 		return false
 	}
+}
+
+// waitsToRepeat reports whether a read before a repeated CreateVolume waits as that call does, which it does not if it
+// ends the entry.
+func (w *World) waitsToRepeat(s *state, m *memory, c int) bool {
+	return !m.record.made && (m.backsOff || s.noSecret && s.claims[c].exists && !s.pvs[w.name(c)].belongs(c))
 }
 
 // isSent reports whether a request of the entry may have been sent.
@@ -217,6 +226,7 @@ func (c *transition) send(i, cl int, action provision.Action, f provision.Facts,
 	case provision.CloseEntry:
 		sent.current = m.current
 	case provision.CreateVolume:
+		c.checkRepeat(i, cl)
 		sent.request, sent.bare = m.entry.requests[m.record.next], c.noSecret && m.isSent()
 		sent.version = c.version
 		if c.anew && c.class != 0 {
