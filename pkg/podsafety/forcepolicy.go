@@ -101,3 +101,27 @@ func (o *observer) forceRefused(by string, now time.Time) (changed bool) {
 	}
 	return true
 }
+
+// sawMode records that the watch shows another mode of a namespace. The policies judge by its label, so nothing was
+// refused while it had another value.
+func (o *observer) sawMode(before string, now namespace) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.enforcedSince, before)
+	if now.Mode == podsafety.ModeEnforce {
+		o.enforcedSince[now.Name] = o.clock.Now().Add(forcePolicyDelay)
+	}
+}
+
+// forceRefusedIn returns the time since which force deletions are refused in a namespace, zero if they are not. The
+// caller holds mu.
+func (o *observer) forceRefusedIn(namespace string) time.Time {
+	enforced, found := o.enforcedSince[namespace]
+	switch {
+	case !found || o.forceRefusedSince.IsZero():
+		return time.Time{}
+	case enforced.After(o.forceRefusedSince):
+		return enforced
+	}
+	return o.forceRefusedSince
+}

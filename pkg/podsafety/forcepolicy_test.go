@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -134,4 +135,43 @@ func TestForcePolicyIsReadAgain(t *testing.T) {
 			t.Errorf("it is back: %v", got)
 		}
 	})
+}
+
+// TestForceIsRefusedSinceTheLabel has the label of a namespace leave and return, while the policies stay.
+func TestForceIsRefusedSinceTheLabel(t *testing.T) {
+	began := time.Unix(1_000_000, 0)
+	at := testclock.NewFakeClock(began)
+	o := newObserver(podsafety.Rules{}, false, at, wake{namespace: func(string) {}})
+	since := func(namespace string) time.Time {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.forceRefusedIn(namespace)
+	}
+	of := func(mode podsafety.Mode) namespace { return namespace{Name: "ns", Mode: mode} }
+	o.namespaceChanged(namespace{}, of(podsafety.ModeEnforce))
+	if got := since("ns"); !got.IsZero() {
+		t.Errorf("no policy was read, and force deletions are refused since %v", got)
+	}
+	at.Step(time.Minute)
+	o.forceRefused("policies", at.Now())
+	first := at.Now().Add(forcePolicyDelay)
+	if got := since("ns"); !got.Equal(first) {
+		t.Errorf("refused since %v, want %v", got, first)
+	}
+	if got := since("other"); !got.IsZero() {
+		t.Errorf("refused since %v in a namespace without the label", got)
+	}
+	at.Step(time.Hour)
+	o.namespaceChanged(of(podsafety.ModeEnforce), of(podsafety.ModeWarn))
+	if got := since("ns"); !got.IsZero() {
+		t.Errorf("refused since %v, although the policies only warn", got)
+	}
+	o.namespaceChanged(of(podsafety.ModeWarn), of(podsafety.ModeEnforce))
+	if got, want := since("ns"), at.Now().Add(forcePolicyDelay); !got.Equal(want) {
+		t.Errorf("refused since %v, want %v, after the label returned", got, want)
+	}
+	o.namespaceChanged(of(podsafety.ModeEnforce), namespace{})
+	if len(o.enforcedSince) != 0 {
+		t.Errorf("namespaces that are gone are remembered: %v", o.enforcedSince)
+	}
 }

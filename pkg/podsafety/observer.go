@@ -52,14 +52,15 @@ type observer struct {
 	claimsIn objects.Index[string, string]
 
 	mu sync.Mutex
-	// tracker, unreachable, forceRefusedBy, forceRefusedSince and candidates are guarded by mu.
+	// tracker, unreachable, forceRefusedBy, forceRefusedSince, enforcedSince and candidates are guarded by mu.
 	tracker *podsafety.Tracker
 	// unreachable holds the names of the unreachable nodes.
 	unreachable map[string]bool
 	// forceRefusedBy identifies the objects that refuse force deletions, which all API servers do from forceRefusedSince
-	// on.
+	// on, in the namespaces that the watch has shown as enforced since enforcedSince.
 	forceRefusedBy    string
 	forceRefusedSince time.Time
+	enforcedSince     map[string]time.Time
 	// candidates holds the pods that must get the finalizer, until they have it, because the cache lacks pods without it.
 	candidates map[string]objects.Pod
 }
@@ -67,7 +68,8 @@ type observer struct {
 func newObserver(rules podsafety.Rules, marks bool, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, marks: marks, clock: clock, wake: wake, fences: nodefence.None{},
 		podsReached: unknown,
-		tracker:     podsafety.NewTracker(), candidates: map[string]objects.Pod{}, unreachable: map[string]bool{}}
+		tracker:     podsafety.NewTracker(), candidates: map[string]objects.Pod{}, unreachable: map[string]bool{},
+		enforcedSince: map[string]time.Time{}}
 }
 
 // unknown is the answer about a watch that does not run.
@@ -115,6 +117,7 @@ func (o *observer) namespaceChanged(before, now namespace) {
 	if before.Mode == now.Mode {
 		return
 	}
+	o.sawMode(before.Name, now)
 	if now.Mode == podsafety.ModeEnforce {
 		o.wake.namespace(now.Name)
 	}

@@ -239,7 +239,7 @@ func (o *observer) settle(key string, p objects.Pod) {
 // observe returns the facts about a pod without a live read.
 func (o *observer) observe(key string) (podsafety.Facts, bool) {
 	o.mu.Lock()
-	f := podsafety.Facts{Rules: o.rules, ForceRefusedSince: o.forceRefusedSince}
+	f := podsafety.Facts{Rules: o.rules}
 	candidate, offered := o.candidates[key]
 	o.mu.Unlock()
 	switch p, found := o.pods.Get(key); {
@@ -253,7 +253,7 @@ func (o *observer) observe(key string) (podsafety.Facts, bool) {
 	f.Mode, f.NodeSeen, f.FenceSeen = o.modeOf(f.Pod.Namespace), o.nodeSeen(f.Pod.Node), o.fenceSeen(f.Pod.Node)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	f.Storage = o.tracker.Storages[f.Pod.Node]
+	f.Storage, f.ForceRefusedSince = o.tracker.Storages[f.Pod.Node], o.forceRefusedIn(f.Pod.Namespace)
 	return f, true
 }
 
