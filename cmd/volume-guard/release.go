@@ -303,8 +303,8 @@ func (p printer) fences(done fencing.Released) error {
 		it := plural.Verb(len(done.Active), "it", "them")
 		errs = append(errs, p.say("%s had not ended, and no controller ends %s any more: %s. Undo the work of the agents "+
 			"by hand, such as by powering on a node, and then delete %s (kubectl delete nodefence): a later installation "+
-			"does not believe the proof, and waits for a reboot of the node. Pods that wait for such a node stay until it "+
-			"returns",
+			"starts the agents of a fence without a proof, and with one, does not believe it and waits for a reboot of the "+
+			"node. Pods that wait for such a node stay until it returns",
 			plural.Count(len(done.Active), "NodeFence"), it, some(done.Active), it))
 	}
 	if len(done.Left) > 0 {

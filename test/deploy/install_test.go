@@ -211,6 +211,29 @@ func expectHoldKeepsController(t *testing.T, upgrade []string) {
 	expectRemainsKeepController(t, upgrade)
 	expectTaintKeepsFencing(t, upgrade)
 	expectFenceKeepsAgent(t, upgrade)
+	expectRequestKeepsFencingOff(t, upgrade)
+}
+
+// expectRequestKeepsFencingOff expects a refusal of an installation of node-fencing that would carry out a NodeFence
+// from before it. A fence that has ended asks for nothing.
+func expectRequestKeepsFencingOff(t *testing.T, upgrade []string) {
+	t.Helper()
+	must(t, remove(patiently(t), client.RbacV1().ClusterRoles(), "volume-guard-node-fencing")) // of other tests
+	agent := v1alpha1.Agent{Name: "power", Covers: v1alpha1.CoversUntilUnfenced,
+		Job: &v1alpha1.JobAgent{Namespace: docsHome, PodTemplateName: "off"}}
+	fences := fenceClient(t).Fences
+	create(t, fences, newFence("chart-requested", agent))
+	ended := create(t, fences, newFence("chart-ended", agent))
+	ended.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReturned, Status: metav1.ConditionTrue,
+		Reason: "Ended", LastTransitionTime: metav1.Now()}}
+	_, err := fences.UpdateStatus(patiently(t), ended, metav1.UpdateOptions{})
+	must(t, err)
+	upgrade = append(slices.Clone(upgrade), "--set", "nodeFencing.enabled=true")
+	expectRefused(t, "by NodeFences from before the controller: chart-requested. Delete them", upgrade...)
+	makeRole(t, "volume-guard-node-fencing")
+	if _, err := helm(t, upgrade...); err == nil || strings.Contains(err.Error(), "from before the controller") {
+		t.Errorf("the controller was installed before: %v", err)
+	}
 }
 
 // expectFenceKeepsAgent expects a refusal of upgrades that take the permissions of an agent away from a fence.
