@@ -30,14 +30,30 @@ func NewCounterBy[L ~string](opts prometheus.CounterOpts, label string, values .
 // Alerts are about the age: some object may always wait although each waits for a moment.
 func (r *Recorder[R]) WaitingMetric(name, help string, labels prometheus.Labels) prometheus.Collector {
 	count := prometheus.NewDesc(name, help, []string{"reason"}, labels)
-	oldest := prometheus.NewDesc(name+"_oldest_seconds", "Longest time for which one object of "+name+
-		" has had its reason, since this process leads.", []string{"reason"}, labels)
+	oldest := oldestOf(name, "reason", labels)
 	return Gauges(func(set SetGauge) {
 		for reason, of := range r.waiting() {
 			set(count, float64(of.objects), string(reason))
 			set(oldest, of.longest.Seconds(), string(reason))
 		}
 	}, count, oldest)
+}
+
+// OldestMetric returns a gauge of the age of the oldest wait, for objects that another metric counts by the reasons in
+// this label. An object with a silent reason does not wait.
+func (r *Recorder[R]) OldestMetric(metric, label string) prometheus.Collector {
+	oldest := oldestOf(metric, label, nil)
+	return Gauges(func(set SetGauge) {
+		for reason, of := range r.waiting() {
+			set(oldest, of.longest.Seconds(), string(reason))
+		}
+	}, oldest)
+}
+
+// oldestOf describes the age of the oldest wait among the objects of a metric, by this label.
+func oldestOf(metric, label string, labels prometheus.Labels) *prometheus.Desc {
+	return prometheus.NewDesc(metric+"_oldest_seconds", "Longest time for which one object of "+metric+" has had its "+
+		label+", since this process leads.", []string{label}, labels)
 }
 
 // gauges implements prometheus.Collector with one function that sets all values.

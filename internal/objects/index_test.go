@@ -3,6 +3,8 @@ package objects
 import (
 	"slices"
 	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
 func TestIndex(t *testing.T) {
@@ -37,25 +39,11 @@ func TestMovedObjectIsAlwaysFound(t *testing.T) {
 	var x Index[string, int]
 	x.Move("", "a", "replaced", 1)
 	x.Move("", "b", "moved", 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range 10_000 {
+	goroutines.Hold(t, "one object is in its group, and two are in all groups",
+		func() bool { return len(x.In("a")) == 1 && len(x.All()) == 2 },
+		func() {
 			x.Move("a", "a", "replaced", 1)
 			x.Move("b", "c", "moved", 1)
 			x.Move("c", "b", "moved", 1)
-		}
-	}()
-	for end := false; !end; {
-		select {
-		case <-done:
-			end = true
-		default:
-		}
-		if in, all := len(x.In("a")), len(x.All()); in != 1 || all != 2 {
-			t.Errorf("found %d in its group, and %d in all groups", in, all)
-			<-done
-			end = true
-		}
-	}
+		})
 }

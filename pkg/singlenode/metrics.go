@@ -44,13 +44,17 @@ func newMetrics() metrics {
 func (c *Controller) register(to prometheus.Registerer) error {
 	waiting := c.podReports.WaitingMetric("csi_reclaimer_gated_pods",
 		"Pods that wait for the locks of their claims, by reason.", nil)
-	return events.Register(to, c.metrics.gated, c.metrics.lists, c.metrics.freed, c.metrics.reports, waiting,
+	// Some pod may always wait for a node, although each waits for a moment.
+	oldest := c.claimReports.OldestMetric(locksMetric, "state")
+	return events.Register(to, c.metrics.gated, c.metrics.lists, c.metrics.freed, c.metrics.reports, waiting, oldest,
 		newInventory(c))
 }
 
+const locksMetric = "csi_reclaimer_claim_locks"
+
 // newInventory returns the metric that counts the locks at each scrape.
 func newInventory(c *Controller) prometheus.Collector {
-	locks := prometheus.NewDesc("csi_reclaimer_claim_locks",
+	locks := prometheus.NewDesc(locksMetric,
 		"Claims that have a lock, by its state: why it stays, or is about to be freed.", []string{"state"}, nil)
 	return events.Gauges(func(set events.SetGauge) {
 		now, states := c.cfg.Clock.Now(), map[singlenode.Reason]int{}

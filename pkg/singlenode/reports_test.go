@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
@@ -138,6 +139,24 @@ func TestWaitingMetricAfterEndOfPod(t *testing.T) {
 	w.expectWaiting(0, 0)
 	if got := kubetest.EventReasons(w.events); len(got) > 0 {
 		t.Errorf("Events %q", got)
+	}
+}
+
+// Alerts are about the age of a state.
+func TestMetricOfAgeOfLocks(t *testing.T) {
+	w := newWaitingWorld(t)
+	registry := prometheus.NewPedanticRegistry()
+	must.OK(t, w.register(registry))
+	var got []string
+	for _, family := range must.Get(registry.Gather())(t) {
+		if family.GetName() == "csi_reclaimer_claim_locks_oldest_seconds" {
+			for _, m := range family.GetMetric() {
+				got = append(got, m.GetLabel()[0].GetName()+" "+m.GetLabel()[0].GetValue())
+			}
+		}
+	}
+	if !slices.Equal(got, []string{"state HolderUnreachable"}) {
+		t.Errorf("ages of %q", got)
 	}
 }
 

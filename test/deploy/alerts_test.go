@@ -154,6 +154,7 @@ func TestAlertsNameExistingReasons(t *testing.T) {
 		"csi_reclaimer_waiting_pvs":                words(reclaim.Reasons()),
 		"csi_reclaimer_reports_total":              words(reclaim.Reasons()),
 		"csi_reclaimer_intree_waiting_pvs":         words(intree.Reasons()),
+		"csi_reclaimer_intree_reports_total":       words(intree.Reasons()),
 		"csi_reclaimer_protection_waiting":         words(inuse.Reasons()),
 		"csi_reclaimer_pod_safety_waiting_pods":    words(podsafety.Reasons()),
 		"csi_reclaimer_gated_pods":                 words(singlenode.Reasons()),
@@ -182,17 +183,17 @@ func TestAlertsNameExistingReasons(t *testing.T) {
 	}
 }
 
-// TestAlertsNameWarnings expects an alert for each warning that keeps a volume from its deletion, or a node from its
-// fence or the end of one. Of the excused ones of fences, volume-guard removes a taint that remains, and metrics of
-// attempts and phases show the others.
+// TestAlertsNameWarnings expects an alert for each warning about the deletion of a volume, about a node that is to be
+// fenced, and about the end of a fence. Other metrics show the excused warnings about PVs. Of the excused ones of
+// fences, volume-guard removes a taint that remains, and metrics of attempts and phases show the others.
 func TestAlertsNameWarnings(t *testing.T) {
-	excused := []string{"DeletionUnprotected", "ReclaimAbandoned", "FinalizerContested", "PVContested",
-		"UnprotectedReclaim", "VolumeLeftBehind", "AdmissionPolicyIneffective", "HoldNotObeyed", "TooLateToKeep",
+	excused := []string{"FinalizerContested", "PVContested", "UnprotectedReclaim", "AdmissionPolicyIneffective",
 		"AgentDeletesPods", "AgentFailed", "AgentTimedOut", "AllAgentsFailed", "HealthCheckGaveUp", "ProofContradicted",
 		"TaintRemains"}
+	aboutPVs := regexp.MustCompile("(DeletionsStuck|VolumeLeaked|KeptTooLate|HoldNotObeyed)$")
 	named := ""
 	for _, a := range alerts(t) {
-		if strings.HasSuffix(a.Alert, "DeletionsStuck") || strings.Contains(a.Expr, "csi_reclaimer_fence_") {
+		if aboutPVs.MatchString(a.Alert) || strings.Contains(a.Expr, "csi_reclaimer_fence_") {
 			named += "|" + a.Expr
 		}
 	}

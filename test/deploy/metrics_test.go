@@ -168,7 +168,7 @@ func scrape(t *testing.T) map[string]page {
 	makeInTree(t, maker.Namespace)
 	makeHeld(t, maker, "none")
 	makeScaledDown(t, maker.Namespace)
-	makeGated(t, "a", "b")
+	makeUnschedulable(t)
 	makeFence(t, "scrape-none", byHand()...) // of a node that is not there
 	makeUnreachable(t, maker)
 	makePolicy(t, "scrape-fails", 0, cannotSelect)
@@ -178,11 +178,11 @@ func scrape(t *testing.T) map[string]page {
 			"leader_election_master_status", "controller_persistentvolume_delete_total",
 			"controller_persistentvolume_delete_failed_total", "csi_reclaimer_waiting_pvs",
 			"csi_reclaimer_reports_total", "controller_persistentvolumeclaim_provision_total",
-			"controller_persistentvolumeclaim_provision_failed_total",
+			"controller_persistentvolumeclaim_provision_failed_total", "csistoragecapacities_desired_goal",
 		},
 		keeper: {"leader_election_master_status", "csi_reclaimer_intree_waiting_pvs", "csi_reclaimer_protection_waiting",
 			"csi_reclaimer_pod_safety_waiting_pods", "csi_reclaimer_gated_pods", "csi_reclaimer_claim_locks",
-			"csi_reclaimer_statefulset_waiting_claims",
+			"csi_reclaimer_claim_locks_oldest_seconds", "csi_reclaimer_statefulset_waiting_claims",
 			"csi_reclaimer_statefulset_waiting_sets", "csi_reclaimer_fence_waiting_nodes",
 			"csi_reclaimer_fence_policies_waiting", "csi_reclaimer_fence_policy_waiting_nodes"},
 	} {

@@ -86,6 +86,7 @@ func (p plays) addUnplayed() {
 		"kubectl logs -n NAMESPACE POD -c csi-reclaimer | grep -E " +
 			"'VolumeLeftBehind|ReclaimAbandoned|DeletionUnprotected'": noLog,
 		"kubectl logs -n NAMESPACE POD -c csi-reclaimer | grep TooLateToKeep": noLog,
+		"kubectl logs -n NAMESPACE POD -c csi-reclaimer | grep Preflight":     noLog,
 		"kubectl logs -n csi-reclaimer job/volume-guard-release":              noLog,
 		"kubectl logs -n csi-reclaimer -l app=volume-guard-release --tail=-1": noLog,
 		"kubectl port-forward -n NAMESPACE POD 8080":                          "no kubelet runs here",
@@ -135,6 +136,7 @@ func (p plays) addVolumes() {
 		{"describe pvc NAME", docsPV, "-n " + docsHome, docsPV, nil},
 		{"get volumeattachments", "", "", "", nil},
 		{"get events -A --field-selector reason=VolumeLeftBehind", "", "", "", nil},
+		{"get events -A --field-selector reason=DeletionUnprotected", "", "", "", nil},
 		{`annotate pv NAME csi-reclaimer.io/hold="why"`, docsPV, "", "annotated", nil},
 		{"annotate pv NAME csi-reclaimer.io/hold-", docsPV, "", "annotated", nil},
 		{"get pv,pvc", "", "", docsPV, nil},

@@ -57,7 +57,7 @@ func recordedRuns() []recordedRun {
 		{name: "claims of StatefulSets", happens: claimsOfSets, fire: []string{"VolumeGuardClaimRetentionIgnored",
 			"VolumeGuardClaimsKept", "VolumeGuardPodLosesClaim"}},
 		{name: "no certificate", happens: noCertificate, fire: []string{"CSIReclaimerNotReady",
-			"VolumeGuardCertificateEnds"}},
+			"CSIReclaimerPermissionsMissing", "VolumeGuardCertificateEnds"}},
 		{name: "no drivers", happens: noDrivers, fire: []string{"VolumeGuardDriversUnreadable"}},
 	}
 }
@@ -71,8 +71,12 @@ var notRecorded = map[string]string{
 	"CSIReclaimerInFlightLogUnreadable":      "no program writes an entry that cannot be read",
 	"CSIReclaimerNoLeader":                   "a recording has no leader election",
 	"CSIReclaimerReplicaDown":                "a recording has one replica of each program",
+	"CSIReclaimerRestarts":                   "a recording has no kubelet that restarts a program",
 	"VolumeGuardDeletionsStuck":              "kube-controller-manager of the control plane handles in-tree PVs",
+	"VolumeGuardHoldNotObeyed":               "kube-controller-manager of the control plane handles in-tree PVs",
+	"VolumeGuardKeptTooLate":                 "kube-controller-manager of the control plane handles in-tree PVs",
 	"VolumeGuardPVsUnprotected":              "kube-controller-manager of the control plane handles in-tree PVs",
+	"VolumeGuardVolumeLeaked":                "kube-controller-manager of the control plane handles in-tree PVs",
 	"VolumeGuardLockHolderIdle":              "the control plane of a recording has no scheduler that finds no node",
 	"VolumeGuardManyVolumesLocked":           "it needs thousands of volumes on nodes that are away",
 	"VolumeGuardProtectionStuck":             "kube-controller-manager of the control plane protects claims and PVs",
@@ -228,18 +232,8 @@ func nodeAway(t *testing.T, r live) {
 	const away = "scrape-away"
 	makeAway(t, away)
 	makeHeld(t, r.maker, away)
-	namespace, free := makeGated(t, "a", "b"), ""
-	until(t, "a pod has no gate", func() bool {
-		list, err := client.CoreV1().Pods(namespace).List(patiently(t), metav1.ListOptions{})
-		must(t, err)
-		for _, pod := range list.Items {
-			if len(pod.Spec.SchedulingGates) == 0 {
-				free = pod.Name
-			}
-		}
-		return free != ""
-	})
-	bind(t, namespace, free, away)
+	namespace := makeGated(t, "a", "b")
+	bind(t, namespace, waitUngated(t, namespace), away)
 }
 
 // fences has fences that do not end: one waits for a person, one was proven and continues, one has lied, in one no

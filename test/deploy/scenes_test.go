@@ -300,6 +300,33 @@ func makeGated(t *testing.T, names ...string) (namespace string) {
 	return namespace
 }
 
+// waitUngated returns the pod of the namespace that has lost its gate.
+func waitUngated(t *testing.T, namespace string) (name string) {
+	t.Helper()
+	until(t, "a pod has no gate", func() bool {
+		list, err := client.CoreV1().Pods(namespace).List(patiently(t), metav1.ListOptions{})
+		must(t, err)
+		for _, pod := range list.Items {
+			if len(pod.Spec.SchedulingGates) == 0 {
+				name = pod.Name
+			}
+		}
+		return name != ""
+	})
+	return name
+}
+
+// makeUnschedulable makes a pod that has the lock of a claim and fits no node, and one that waits for the lock.
+func makeUnschedulable(t *testing.T) {
+	t.Helper()
+	namespace := makeGated(t, "a", "b")
+	_, err := client.CoreV1().Pods(namespace).Patch(patiently(t), waitUngated(t, namespace),
+		types.StrategicMergePatchType,
+		[]byte(`{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]}}`),
+		metav1.PatchOptions{}, "status")
+	must(t, err)
+}
+
 // makeHeld makes a pod that is held and terminating, on a node that runs nothing.
 func makeHeld(t *testing.T, maker objects.Maker, node string) {
 	t.Helper()

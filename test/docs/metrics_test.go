@@ -37,6 +37,7 @@ const ofBoth = `
 
 | metric | type | labels | meaning |
 |---|---|---|---|
+| ` + "`csi_reclaimer_missing_permissions` | gauge |  | Permissions that the program lacked at its last check. It repeats the check until it lacks none." + ` |
 | ` + "`csi_reclaimer_ready` | gauge |  | 1 while `/readyz` succeeds, else 0." + ` |
 
 The libraries of Kubernetes add their own. These are of use for dashboards and alerts:

@@ -39,7 +39,7 @@ type Election interface {
 type Process[C Controller] struct {
 	Controllers []C
 	Election    Election
-	// State gets the health of the election.
+	// State gets the health of the election, and the number of missing permissions.
 	State *health.State
 	// Checkers find missing permissions, in addition to the election. Lacking is called with them at the start and after
 	// each change.
@@ -55,8 +55,14 @@ type Process[C Controller] struct {
 func (p Process[C]) Run(ctx, background context.Context, running *sync.WaitGroup) error {
 	p.State.Watch(p.Election.Check)
 	checkers := append(slices.Clone(p.Checkers), PermissionChecker(p.Election))
-	running.Go(func() { watchPermissions(background, checkers, p.Lacking) })
+	running.Go(func() { watchPermissions(background, checkers, p.lack) })
 	return p.runControllers(ctx)
+}
+
+// lack reports the missing permissions, whether the program can work without them or not.
+func (p Process[C]) lack(missing []permission.Permission) {
+	p.State.Miss(len(missing))
+	p.Lacking(missing)
 }
 
 func (p Process[C]) runControllers(ctx context.Context) error {

@@ -66,6 +66,8 @@ type State struct {
 	lease, begun Check
 	// lacks explains why the program cannot work, and is empty otherwise.
 	lacks []string
+	// missing is the number of permissions that the program lacks, whether it can work or not.
+	missing int
 }
 
 // NewState returns the state of a program, where begun returns an error until the program has started.
@@ -92,6 +94,19 @@ func (s *State) Lack(what ...string) {
 	s.lacks = what
 }
 
+// Miss sets the number of permissions that the program lacks.
+func (s *State) Miss(permissions int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing = permissions
+}
+
+func (s *State) missed() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return float64(s.missing)
+}
+
 // Alive returns an error if only a restart can help.
 func (s *State) Alive() error {
 	s.mu.Lock()
@@ -112,13 +127,18 @@ func (s *State) Ready() error {
 	return s.begun()
 }
 
-// metrics returns the metric of the state, which is served from the moment the port is open. A program that waits for
-// its driver differs from a program at rest by no other metric.
+// metrics returns the metrics of the state, which are served from the moment the port is open. A program that waits for
+// its driver or for a permission differs from a program at rest by no other metric.
 func (s *State) metrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "csi_reclaimer_ready",
 		Help: "1 while /readyz succeeds, else 0.",
-	}, func() float64 { return events.Bool(s.Alive() == nil && s.Ready() == nil) }))
+	}, func() float64 { return events.Bool(s.Alive() == nil && s.Ready() == nil) })
+	missing := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "csi_reclaimer_missing_permissions",
+		Help: "Permissions that the program lacked at its last check. It repeats the check until it lacks none.",
+	}, s.missed)
+	registry.MustRegister(ready, missing)
 	return registry
 }

@@ -71,17 +71,17 @@ func TestState(t *testing.T) {
 	if err := s.Ready(); !errors.Is(err, waiting) {
 		t.Errorf("waiting, Ready = %v", err)
 	}
-	wantMetric(t, s, 0)
+	wantMetric(t, s, "ready", 0)
 	s.Begin(func() error { return nil })
 	s.Lack("this", "that")
 	if err := s.Ready(); err == nil || err.Error() != "this\nthat" {
 		t.Errorf("Ready = %v, want what is lacking", err)
 	}
-	wantMetric(t, s, 0)
+	wantMetric(t, s, "ready", 0)
 	s.Lack()
-	wantMetric(t, s, 1)
+	wantMetric(t, s, "ready", 1)
 	s.Watch(func() error { return old })
-	wantMetric(t, s, 0)
+	wantMetric(t, s, "ready", 0)
 	if err := s.Ready(); err != nil {
 		t.Errorf("nothing is lacking any more, Ready = %v", err)
 	}
@@ -90,13 +90,23 @@ func TestState(t *testing.T) {
 	}
 }
 
-// wantMetric expects this value of csi_reclaimer_ready beside the metrics of the program.
-func wantMetric(t *testing.T, s *State, want int) {
+// A program can be ready without a permission.
+func TestMissingPermissionsAreCounted(t *testing.T) {
+	s := NewState(func() error { return nil })
+	for _, missing := range []int{0, 2, 1, 0} {
+		s.Miss(missing)
+		wantMetric(t, s, "missing_permissions", missing)
+		wantMetric(t, s, "ready", 1)
+	}
+}
+
+// wantMetric expects this value of a metric of the state beside the metrics of the program.
+func wantMetric(t *testing.T, s *State, name string, want int) {
 	t.Helper()
 	handler := (&Options{metricsPath: "/metrics"}).handler(nil, s, prometheus.NewRegistry())
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
-	if line := fmt.Sprintf("\ncsi_reclaimer_ready %d\n", want); !strings.Contains(answer.Body.String(), line) {
+	if line := fmt.Sprintf("\ncsi_reclaimer_%s %d\n", name, want); !strings.Contains(answer.Body.String(), line) {
 		t.Errorf("want %q in %s", line, answer.Body)
 	}
 }

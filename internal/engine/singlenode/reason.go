@@ -69,8 +69,8 @@ var (
 	ReasonHolderRuns          = table.Silent("HolderRuns", "The pod that has the lock uses the claim.")
 	ReasonHolderWaits         = table.Silent("HolderWaits", "The pod that has the lock waits to be scheduled.")
 	ReasonHolderUnschedulable = table.Warning("HolderUnschedulable",
-		"The pod that has the lock fits no node, and other pods wait for its claim meanwhile. Make room for it, or delete "+
-			"it: kubectl delete pod.")
+		"The pod that has the lock fits no node, and other pods that need its claim would wait. Make room for it, or "+
+			"delete it: kubectl delete pod.")
 	ReasonHolderFailed = table.Warning("HolderFailed",
 		"The phase of the pod that has the lock is final, but nothing shows that its processes have ended, for example "+
 			"after its node refused it. Delete the pod: kubectl delete pod. If it then stays as EndNotReported, confirm its "+
