@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
 
@@ -208,25 +209,8 @@ func TestPodIsFoundDuringItsUpdate(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.show(held())
 	p := w.podCache["ns/db"]
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range 10_000 {
-			w.observer.podChanged(p, p)
-		}
-	}()
-	for end := false; !end; {
-		select {
-		case <-done:
-			end = true
-		default:
-		}
-		if on := len(w.observer.podsOn.In("a")); on != 1 {
-			t.Errorf("%d pods on the node", on)
-			<-done
-			end = true
-		}
-	}
+	goroutines.Hold(t, "one pod is on the node", func() bool { return len(w.observer.podsOn.In("a")) == 1 },
+		func() { w.observer.podChanged(p, p) })
 }
 
 // At the start, each namespace with the label would go through all nodes.

@@ -26,14 +26,22 @@ import (
 type calls struct {
 	began, stopped, finish chan struct{}
 	err                    error
+	// cut is the error of the context at the end of the call.
+	cut error
 }
 
-func newCalls() calls {
-	return calls{began: make(chan struct{}), stopped: make(chan struct{}), finish: make(chan struct{})}
+func newCalls() *calls {
+	return &calls{began: make(chan struct{}), stopped: make(chan struct{}), finish: make(chan struct{})}
 }
 
-func (c calls) run(context.Context) error { close(c.began); <-c.finish; return c.err }
-func (c calls) stop()                     { close(c.stopped) }
+func (c *calls) run(ctx context.Context) error {
+	close(c.began)
+	<-c.finish
+	c.cut = ctx.Err()
+	return c.err
+}
+
+func (c *calls) stop() { close(c.stopped) }
 
 // leads has a worker compete for a Lease until ctx ends.
 func leads(ctx context.Context, t *testing.T, client kubernetes.Interface, w worker) (ended chan error) {
@@ -50,21 +58,22 @@ func leads(ctx context.Context, t *testing.T, client kubernetes.Interface, w wor
 }
 
 func TestProductionReplicaFinishesItsCalls(t *testing.T) {
-	ctx, signal := context.WithCancel(t.Context())
-	w := newCalls()
-	ended := leads(ctx, t, newClientset(), w)
-	<-w.began
-	signal()
-	<-w.stopped
-	select {
-	case err := <-ended:
-		t.Fatalf("ended with a call in flight: %v", err)
-	default:
-	}
-	close(w.finish)
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, signal := context.WithCancel(t.Context())
+		w := newCalls()
+		ended := leads(ctx, t, newClientset(), w)
+		<-w.began
+		signal()
+		<-w.stopped
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Error("ended with a call in flight")
+		}
+		close(w.finish)
+		if err := <-ended; err != nil || w.cut != nil {
+			t.Errorf("ended with %v; the context of the call in flight: %v", err, w.cut)
+		}
+	})
 }
 
 func TestProductionReplicaEndsWithItsWork(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 )
 
 // In the namespace, pod one has the lock of claim data, and pods two and three wait for it.
@@ -324,25 +325,9 @@ func TestUnchangedPodIsFoundDuringItsUpdate(t *testing.T) {
 	o := newObserver(singlenode.Rules{}, nil, wake{working: func() bool { return false }})
 	p := &pod{namespace: "ns", name: "db", node: "a", all: &objects.Pod{Gated: true}}
 	o.podChanged(nil, p)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range 10_000 {
-			o.podChanged(p, p)
-		}
-	}()
-	for end := false; !end; {
-		select {
-		case <-done:
-			end = true
-		default:
-		}
-		if on, gated := len(o.podsOn.In("a")), len(o.gatedIn.In("ns")); on != 1 || gated != 1 {
-			t.Errorf("%d pods on the node, %d gated pods in the namespace", on, gated)
-			<-done
-			end = true
-		}
-	}
+	goroutines.Hold(t, "one pod is on the node, and one gated pod in the namespace",
+		func() bool { return len(o.podsOn.In("a")) == 1 && len(o.gatedIn.In("ns")) == 1 },
+		func() { o.podChanged(p, p) })
 }
 
 // Another pod has its name before the watch shows the end of the first.

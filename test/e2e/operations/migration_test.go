@@ -162,6 +162,7 @@ func TestMigrateFromExternalProvisioner(t *testing.T) {
 			_, stop := env.StartPeerWithStop(honours, append(stockFlags(), "--leader-election-namespace="+env.Namespace)...)
 			c := env.newVolumesInEachPhase()
 			look := env.StartSidecar("--dry-run") // 1. a first look
+			env.Must(look.WaitLog(env.WithTimeout(), "Would do "))
 			env.Must(look.Terminate())
 			env.expectNoWrites()
 			// 2. and 3. as one change of the pod: the old one still holds the Lease of both.

@@ -379,6 +379,7 @@ func TestStaleSnapshotFinalizerIsRemoved(t *testing.T) {
 			env.waitNoSnapshot(deleted)
 			env.waitNoSnapshot(contentGone)
 			env.waitUnprotected(living)
+			env.waitUnprotected(env.CreateSnapshot(original, withStaleFinalizer)) // by the next sweep: the first is complete
 			for _, snapshot := range []*objects.Snapshot{used, foreign} {
 				if _, _, protected := env.snapshotState(snapshot); !protected {
 					t.Errorf("VolumeSnapshot %s was freed", snapshot.Name)

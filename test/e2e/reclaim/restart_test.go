@@ -12,8 +12,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -168,18 +170,23 @@ func TestFailoverFinishesDeletion(t *testing.T) {
 
 func TestDryRunReportsWithoutWrites(t *testing.T) {
 	env := begin(t, fixture.AboutProgram)
-	due, fresh := env.MakeVolume(objects.Spec{}), env.MakeVolume(objects.Spec{})
+	due := env.MakeVolume(objects.Spec{
+		Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{volume.Finalizer} }})
+	fresh := env.MakeVolume(objects.Spec{})
 	kept := env.MakeVolume(objects.Spec{Policy: v1.PersistentVolumeReclaimRetain})
 	env.ForEachVolume([]*objects.Volume{due, kept}, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
 	env.WaitAllPVs([]*objects.Volume{due, kept}, "released", fixture.IsReleased)
-	car := env.StartSidecar("--dry-run", "--leader-election", "--brake-deletions=1",
+	// The brake has room for the two deletions: beyond it, none would be decided.
+	car := env.StartSidecar("--dry-run", "--leader-election", "--brake-deletions=100",
 		"--leader-election-namespace="+env.Namespace)
 	env.Must(car.WaitLog(env.WithTimeout(), "Would do AddFinalizer"))
+	env.Must(car.WaitLog(env.WithTimeout(), "Would do DeleteVolume: "+reclaim.ReasonReclaim.Sentence()))
 	env.WaitMetric(car, `csi_reclaimer_waiting_pvs{driver_name="`+env.Driver+`",reason="DryRun"}`, "2")
-	env.ExpectKept(due)
 	env.Must(fresh.DeleteClaim(env.Ctx))
 	env.Must(fresh.DeletePV(env.Ctx))
 	env.Must(fresh.WaitGone(env.WithTimeout()))
+	env.Must(car.WaitLog(env.WithTimeout(), "Would do DeleteVolume: "+reclaim.ReasonUnprotectedReclaim.Sentence()))
+	env.Must(car.Terminate()) // no more calls come
 	events := env.AuditEvents(env.User, func(e controlplane.AuditEvent) bool {
 		return e.APIGroup != "authorization.k8s.io" && e.Writes()
 	})

@@ -96,7 +96,8 @@ func (env *environment) expectDeletedAtOnce(claim *objects.Claim) {
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
 }
 
-// expectHeld checks that a claim that is being deleted is there after all that was decided before was carried out.
+// expectHeld checks that a claim that is being deleted is there after all that was decided before was carried out. It
+// needs a volume-guard that protects claims, which alone ends another claim for it.
 func (env *environment) expectHeld(claim *objects.Claim) {
 	env.T.Helper()
 	env.expectDeletedAtOnce(env.CreateClaim("none"))

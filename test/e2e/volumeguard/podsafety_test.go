@@ -243,19 +243,29 @@ func testEvidence(run func(string, func(*podEnvironment))) {
 	})
 }
 
-// testEphemeralClaim has Kubernetes release the claim of a held pod, which does not count for it after a force
-// deletion.
+// testEphemeralClaim has Kubernetes release the claims of held pods, which do not count for it after a force deletion.
 func testEphemeralClaim(env *podEnvironment) {
 	node := env.node()
 	pod, claim := env.heldEphemeral(node)
+	other, last := env.heldEphemeral(node)
 	env.MustDeleteClaim(claim)
+	env.MustDeleteClaim(last)
 	env.setReady(node, v1.ConditionUnknown)
 	env.deletePodNow(pod.Name)
-	env.WaitClaim(claim, "released by Kubernetes, and held", func(now *v1.PersistentVolumeClaim) bool {
+	onlyHeld := func(now *v1.PersistentVolumeClaim) bool {
 		return now != nil && slices.Equal(now.Finalizers, []string{records.RunningFinalizer})
-	})
+	}
+	env.WaitClaim(claim, "released by Kubernetes, and held", onlyHeld)
 	env.expectPodHeld(pod, "NodeUnreachable")
-	env.expectHeld(claim)
+	// The other claim ends by volume-guard, after all that it decided before.
+	env.deletePodNow(other.Name)
+	env.confirm(other, other.UID)
+	env.WaitClaim(last, "gone", fixture.ClaimIsGone)
+	now, err := claim.Get(env.Ctx)
+	if env.Must(err); !onlyHeld(now) {
+		env.T.Errorf("WRONG END: pod %s is held, and its claim %s is %s", pod.Name, claim.Name, objects.DescribeClaim(now))
+	}
+	env.expectPodHeld(pod, "NodeUnreachable")
 	env.confirm(pod, pod.UID)
 	env.Must(pod.WaitGone(env.WithTimeout()))
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)

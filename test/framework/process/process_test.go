@@ -233,21 +233,40 @@ func TestPauseAndResume(t *testing.T) {
 		info := must.Get(os.Stat(logFile))(t)
 		return info.Size()
 	}
+	paused := func() bool { return stopped(t, p.PID()) }
+	if runtime.GOOS != "linux" {
+		paused = func() bool { // 50 ms without one of 50 lines
+			before := size()
+			time.Sleep(50 * time.Millisecond)
+			return size() == before
+		}
+	}
 	must.OK(t, p.Pause())
-	frozen := int64(-1)
-	for end := time.Now().Add(deadline); frozen != size(); { // 50 ms without one of 50 lines
-		if time.Now().After(end) {
-			t.Fatal("still ticking")
-		}
-		frozen = size()
-		time.Sleep(50 * time.Millisecond)
-	}
+	eventually(t, "stops", paused)
+	frozen := size()
 	must.OK(t, p.Resume())
-	for end := time.Now().Add(deadline); size() == frozen; time.Sleep(time.Millisecond) {
+	eventually(t, "ticks again", func() bool { return size() > frozen })
+	eventually(t, "is not stopped any more", func() bool { return !paused() })
+}
+
+// eventually polls a condition.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(deadline); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("did not tick again")
+			t.Fatal("never: it " + what)
 		}
 	}
+}
+
+// stopped reports whether each thread of a process of Linux is in state T, see proc_pid_stat(5).
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	files := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))(t)
+	return len(files) > 0 && !slices.ContainsFunc(files, func(file string) bool {
+		stat, _ := os.ReadFile(file) // empty for a thread that has just ended
+		return !bytes.Contains(stat, []byte(") T "))
+	})
 }
 
 func TestLogOfRestartedProgram(t *testing.T) {
