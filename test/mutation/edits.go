@@ -115,7 +115,7 @@ var edits = []edit{
 		{node: "c.ResourceVersion", zero: true}}},
 	{pkg: singlenode, name: "a lock is freed of a claim that was created again", in: "LockSession.Ask", at: []place{
 		{node: "c.UID", zero: true}}},
-	{pkg: singlenode, name: "locks are taken in the order of UIDs", in: "byName", at: []place{
+	{pkg: singlenode, name: "locks are taken in the order of UIDs", in: "Facts.asked", at: []place{
 		{node: "a.Claim.Name", instead: "string(a.Claim.UID)"}, {node: "b.Claim.Name", instead: "string(b.Claim.UID)"}}},
 	{pkg: singlenode, name: "the pods are listed before the locks are taken", in: "Facts.users", at: []place{
 		{node: "f.UsersRead.FreshAfter(c.Read, now)", instead: "f.UsersRead.Fresh(now)"}}},
