@@ -66,7 +66,8 @@ func (c *transition) checkSettled(i, claimed int, action provision.Action) {
 func (c *transition) checkRepeat(i, claimed int) {
 	n, place := c.name(claimed), c.place(i)
 	m, v, p := &c.lines[i].names[n], &c.volumes[place][n], c.pvs[n]
-	came := m.pv.read == recently && !(m.pv.exists && m.pv.ofClaim && m.pv.ofDriver && !m.pv.elsewhere)
+	shown := m.pv.exists && m.pv.ofClaim && m.pv.ofDriver && !m.pv.elsewhere
+	came := m.pv.read == recently && !shown
 	if m.record.sent[m.record.next] && m.entry.count == 1 && !m.entry.discarding && v.there &&
 		p.belongs(claimed) && p.names(place, v.generation) && !came {
 		c.Violates("P2: CreateVolume is repeated for %s, whose PersistentVolume has the volume", c.say(claimed))
