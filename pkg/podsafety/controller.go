@@ -190,7 +190,9 @@ func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, 
 	if err := c.register(cfg.Metrics); err != nil {
 		return nil, err
 	}
-	controller.Begin(c.Controller, c.watchForcePolicy, c.orderStarts, c.begin, c.beginClaims)
+	// A replica that begins to lead then knows since when force deletions are refused.
+	controller.Follow(c.Controller, controller.Polled("force policies", c.watchForcePolicy, func() bool { return true }))
+	controller.Begin(c.Controller, c.orderStarts, c.begin, c.beginClaims)
 	if !cfg.DryRun {
 		controller.Begin(c.Controller, func(ctx context.Context) {
 			controller.Repeat(ctx, cfg.Clock, sweepEvery, c.sweepLocks)

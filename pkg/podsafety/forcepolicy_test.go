@@ -103,7 +103,7 @@ func TestForcePolicyIsReadAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(),
 			textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))))
 		defer cancel()
-		go w.watchForcePolicy(ctx)
+		go w.Watch(ctx) // as a replica does that waits for leadership
 		synctest.Wait()
 		begun := w.clock.Now().Add(forcePolicyDelay)
 		if got := since(); !got.Equal(begun) {
