@@ -263,7 +263,7 @@ func performanceRows() []row {
 		compared("peak memory with 100,000 PVs, MiB", "peak_rss_mib_100000"),
 		compared("and with 50,000 claims, provisioning, MiB", "peak_rss_mib_100000_provisioning"),
 		compared("start to first deletion with 100,000 PVs, s", "start_to_first_decision_s_100000"),
-		compared("finalizers added to existing PVs per second (bare patches reach 1044)", "backfill_per_second"),
+		compared("finalizers added to existing PVs per second (bare patches reach 1082)", "backfill_per_second"),
 		compared("Released to DeleteVolume, p50 / p99, ms", "released_to_deleted_ms_p50", "released_to_deleted_ms_p99"),
 		compared("calls of the API server in 10 idle minutes", "idle_api_calls_10min"),
 
@@ -342,13 +342,16 @@ func missed() map[string]string {
 		"a VolumeAttachment, 1,000 locked volumes more":               "growth_attach_ms_slope",
 		"a VolumeAttachment, 1,000 locked volumes more, 10 in a lock": "growth_attach_small_ms_slope",
 		"a pod alone, 1,000 pods more in its namespace":               "growth_lone_pod_list_kib_slope",
+		"finalizers added to existing PVs per second":                 "backfill_per_second",
+		"calls for the handover of a lock, 1,000 waiting pods more":   "growth_handover_calls_slope",
+		"conflicts of a handover, 1,000 waiting pods more":            "growth_handover_conflicts_slope",
 	}
 }
 
 // column returns the column of the report that a goal on the page names.
 func column(goal string) string {
 	for name, column := range map[string]string{"× unlimited": report.Unthrottled, "× v13": report.UnthrottledV13,
-		"× not held": report.Limit, "× without": report.Limit} {
+		"× not held": report.Limit, "× without": report.Limit, "× bare PATCHes": report.Limit} {
 		if strings.HasSuffix(goal, name) {
 			return column
 		}
