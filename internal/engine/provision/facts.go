@@ -160,7 +160,7 @@ func (f Facts) namedLive(now time.Time) bool {
 
 // storedBefore reports whether the claim's PersistentVolume has the only volume that the entry can have created.
 func (f Facts) storedBefore() bool {
-	return f.Record.hasOneVolume() && f.PV.Exists && f.PV.OfClaim && f.PV.OfDriver && f.PV.Handle != "" && !f.PV.Elsewhere
+	return f.Record.hasOneVolume() && f.PV.OfClaim && f.PV.OfDriver && f.PV.Handle != "" && !f.PV.Elsewhere
 }
 
 // mayBeStored reports whether the claim's PersistentVolume may name the volume in another form than the driver.
