@@ -366,8 +366,8 @@ func eventually(t *testing.T, what string, at *testclock.FakeClock, step time.Du
 	}
 }
 
-// expectRead has the hub compute a new claim, to which it comes only after it has judged whether somebody looks. By
-// then, the source has begun at most so many times, and the last of them has not ended.
+// expectRead waits for the row of a new claim, which the hub shows only after it has decided whether to end the source.
+// The source may have begun as often as given, and its last run must go on.
 func expectRead(t *testing.T, f *fake, h *hub, at *testclock.FakeClock, begun int32) {
 	t.Helper()
 	f.set("new", "Pending")
@@ -376,7 +376,7 @@ func expectRead(t *testing.T, f *fake, h *hub, at *testclock.FakeClock, begun in
 		return now.rows["claim/ns/new"] != nil || f.ended.Load() >= begun
 	})
 	if f.begun.Load() > begun || f.ended.Load() >= begun {
-		t.Fatalf("somebody looks, and the cluster was read %d times, of which %d have ended", f.begun.Load(),
+		t.Fatalf("a client is connected, and the cluster was read %d times, of which %d have ended", f.begun.Load(),
 			f.ended.Load())
 	}
 	f.set("new", "")

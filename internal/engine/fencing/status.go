@@ -52,7 +52,7 @@ func (f Facts) begin(s *v1alpha1.NodeFenceStatus, agent string, now time.Time) {
 	}
 }
 
-// share returns at most places pods, round-robin by namespace, so that one tenant cannot take all places.
+// share limits the pods to the number of places, round-robin by namespace, so that no tenant can take all of them.
 func share(pods []HeldPod, places int) (all []types.UID) {
 	of := map[string][]types.UID{}
 	for _, pod := range pods {

@@ -233,40 +233,38 @@ func TestPauseAndResume(t *testing.T) {
 		info := must.Get(os.Stat(logFile))(t)
 		return info.Size()
 	}
-	paused := func() bool { return stopped(t, p.PID()) }
-	if runtime.GOOS != "linux" {
-		paused = func() bool { // 50 ms without one of 50 lines
-			before := size()
-			time.Sleep(50 * time.Millisecond)
-			return size() == before
-		}
-	}
 	must.OK(t, p.Pause())
-	eventually(t, "stops", paused)
+	if status := waitFor(t, p.PID(), syscall.WUNTRACED); !status.Stopped() {
+		t.Fatalf("status %#x, want stopped", status)
+	}
 	frozen := size()
 	must.OK(t, p.Resume())
-	eventually(t, "ticks again", func() bool { return size() > frozen })
-	eventually(t, "is not stopped any more", func() bool { return !paused() })
-}
-
-// eventually polls a condition.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(deadline); !done(); time.Sleep(time.Millisecond) {
+	if status := waitFor(t, p.PID(), syscall.WCONTINUED); !status.Continued() {
+		t.Fatalf("status %#x, want continued", status)
+	}
+	for end := time.Now().Add(deadline); size() == frozen; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("never: it " + what)
+			t.Fatal("did not tick again")
 		}
 	}
 }
 
-// stopped reports whether each thread of a process of Linux is in state T, see proc_pid_stat(5).
-func stopped(t *testing.T, pid int) bool {
+// waitFor waits for a change of a child's state, which the kernel reports once all of its threads have stopped, or
+// continue.
+func waitFor(t *testing.T, pid, change int) (status syscall.WaitStatus) {
 	t.Helper()
-	files := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)))(t)
-	return len(files) > 0 && !slices.ContainsFunc(files, func(file string) bool {
-		stat, _ := os.ReadFile(file) // empty for a thread that has just ended
-		return !bytes.Contains(stat, []byte(") T "))
-	})
+	changed := make(chan error, 1)
+	go func() {
+		_, err := syscall.Wait4(pid, &status, change, nil)
+		changed <- err
+	}()
+	select {
+	case err := <-changed:
+		must.OK(t, err)
+	case <-time.After(deadline):
+		t.Fatal("the state of the process has not changed")
+	}
+	return status
 }
 
 func TestLogOfRestartedProgram(t *testing.T) {
