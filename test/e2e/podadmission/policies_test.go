@@ -272,9 +272,8 @@ func mutants(t *testing.T) (all []mutant) {
 
 // believed is the part of a condition that volume-guard believes, and former begins the conditions before the request.
 const (
-	believed = `c.type + c.?reason.orValue(\"\") + string(c.?observedGeneration.orValue(0))) `
-	former   = `!=\noldObject.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\" ||\n` +
-		`c.type == \"DisruptionTarget\" \u0026\u0026 c.?reason.orValue(\"\") == \"TerminationByKubelet\").map(c,\n`
+	believed = `c.?reason.orValue(\"\") + string(c.?observedGeneration.orValue(0))) `
+	former   = `!=\noldObject.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\").map(c,\n`
 )
 
 // parts returns the replacements in the JSON of a policy.
@@ -310,8 +309,13 @@ func parts(policy string) map[string]string {
 			`== [true, false]`:       `!= [false, false]`,
 			`["pods","pods/status"]`: `["pods/status"]`,
 			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\"`: `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\"`,
-			`\"TerminationByKubelet\").map(c,\n` + believed + `!=`:                          `\"Other\").map(c,\n` + believed + `!=`,
-			believed + former + believed:                                                    strings.ReplaceAll(believed+former+believed, ` + c.?reason.orValue(\"\")`, ``),
+			believed + former + believed:                   strings.ReplaceAll(believed+former+believed, `c.?reason.orValue(\"\") + `, ``),
+			`c.type == \"DisruptionTarget\" \u0026\u0026 `: ``,
+			`== \"TerminationByKubelet\"`:                  `== \"Other\"`,
+			`.?reason.orValue(\"\") == \"Evicted\"`:        `.?reason.orValue(\"\") != \"a\"`,
+			`\u0026\u0026\n!oldObject.status.?containerStatuses.orValue([]).exists(c, c.?containerID.orValue(\"\") != \"\")`: ``,
+			`[[true, false], [false, true]] :`: `[[true, false]] :`,
+			`: [[true, false]])`:               `: [[true, false], [false, true]])`,
 			believed + former + believed + `||`: strings.ReplaceAll(believed+former+believed+`||`,
 				` + string(c.?observedGeneration.orValue(0))`, ``),
 			`!= oldObject.status.?reason`: `!= object.status.?reason`,

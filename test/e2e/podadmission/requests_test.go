@@ -259,28 +259,34 @@ func statuses() map[string]request {
 	containers, inits := setsContainers("containerStatuses"), setsContainers("initContainerStatuses")
 	unready := containersReady(`"status":"False"`)
 	ephemerals, reason := setsContainers("ephemeralContainerStatuses"), merges(`{"status":{"reason":"a"}}`, "status")
+	tainted := disrupts("DeletionByTaintManager")
 	all := map[string]request{
-		"set Failed":                              {send: failed, refused: true},
-		"set Succeeded":                           {send: succeeded, refused: true},
-		"set Failed, confirmed":                   {confirmed: true, send: failed},
-		"set Failed, confirmed for another":       {pod: annotated("another"), send: failed, refused: true},
-		"set another phase":                       {send: setsPhase(v1.PodPending)},
-		"set Failed of a pod that is not bound":   {pod: unbound, send: failed},
-		"set Failed of a pod that Succeeded":      {before: []action{succeeded}, send: failed, refused: true},
-		"set Succeeded of a pod that Failed":      {before: []action{failed}, send: succeeded, refused: true},
-		"set Running of a pod that Failed":        {before: []action{failed}, send: running, refused: true},
-		"set Running of a pod that Succeeded":     {before: []action{succeeded}, send: running, refused: true},
-		"set a condition of a pod that Failed":    {before: []action{failed}, send: ready("Ready")},
-		"set containers of a held pod that runs":  {pod: held, send: containers},
-		"set containers once it was deleted":      {pod: held, before: terminating, send: containers, refused: true},
-		"set init containers then":                {pod: held, before: terminating, send: inits, refused: true},
-		"set ephemeral containers then":           {pod: held, before: terminating, send: ephemerals, refused: true},
-		"set the reason of a held pod that runs":  {pod: held, send: reason},
-		"set the reason once it was deleted":      {pod: held, before: terminating, send: reason, refused: true},
-		"set the reason once it Failed":           {pod: held, before: []action{failed}, send: reason, refused: true},
-		"set the reason then, as its kubelet":     {pod: held, before: terminating, as: ownKubelet, send: reason},
-		"have its kubelet have evicted it":        {send: disrupts("TerminationByKubelet"), refused: true},
-		"have another program have evicted it":    {send: disrupts("EvictionByEvictionAPI")},
+		"set Failed":                             {send: failed, refused: true},
+		"set Succeeded":                          {send: succeeded, refused: true},
+		"set Failed, confirmed":                  {confirmed: true, send: failed},
+		"set Failed, confirmed for another":      {pod: annotated("another"), send: failed, refused: true},
+		"set another phase":                      {send: setsPhase(v1.PodPending)},
+		"set Failed of a pod that is not bound":  {pod: unbound, send: failed},
+		"set Failed of a pod that Succeeded":     {before: []action{succeeded}, send: failed, refused: true},
+		"set Succeeded of a pod that Failed":     {before: []action{failed}, send: succeeded, refused: true},
+		"set Running of a pod that Failed":       {before: []action{failed}, send: running, refused: true},
+		"set Running of a pod that Succeeded":    {before: []action{succeeded}, send: running, refused: true},
+		"set a condition of a pod that Failed":   {before: []action{failed}, send: ready("Ready")},
+		"set containers of a held pod that runs": {pod: held, send: containers},
+		"set containers once it was deleted":     {pod: held, before: terminating, send: containers, refused: true},
+		"set init containers then":               {pod: held, before: terminating, send: inits, refused: true},
+		"set ephemeral containers then":          {pod: held, before: terminating, send: ephemerals, refused: true},
+		"set the reason of a held pod that runs": {pod: held, send: reason},
+		"set the reason once it was deleted":     {pod: held, before: terminating, send: reason, refused: true},
+		"set the reason once it Failed":          {pod: held, before: []action{failed}, send: reason, refused: true},
+		"set the reason then, as its kubelet":    {pod: held, before: terminating, as: ownKubelet, send: reason},
+		"have its kubelet have evicted it":       {send: disrupts("TerminationByKubelet"), refused: true},
+		"have another program have evicted it":   {send: disrupts("EvictionByEvictionAPI")},
+		"give another condition that reason": {send: patches(`{"status":{"conditions":[{"type":"a.b/c","status":"True",`+
+			`"reason":"TerminationByKubelet"}]}}`, "status")},
+		"taint-evict what its kubelet ended":      {pod: held, before: endedBy("Terminated", ""), send: tainted},
+		"taint-evict what its kubelet evicted":    {pod: held, before: endedBy("Evicted", "a://b"), send: tainted},
+		"taint-evict what never started then":     {pod: held, before: endedBy("Evicted", ""), send: tainted, refused: true},
 		"set containers once it Failed":           {pod: held, before: []action{failed}, send: containers, refused: true},
 		"set containers once it Succeeded":        {pod: held, before: []action{succeeded}, send: containers, refused: true},
 		"set containers then, confirmed":          {pod: held, before: terminating, confirmed: true, send: containers},
@@ -312,6 +318,13 @@ func statuses() map[string]request {
 func disrupts(reason string) action {
 	return patches(fmt.Sprintf(`{"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":%q}]}}`,
 		reason), "status")
+}
+
+// endedBy makes a pod look as if its kubelet had ended it, with this reason and ID of its container.
+func endedBy(reason, container string) []action {
+	return []action{merges(fmt.Sprintf(`{"status":{"phase":"Failed","reason":%q,"containerStatuses":[{"name":"c",`+
+		`"image":"i","imageID":"","ready":false,"restartCount":0,"containerID":%q}]}}`, reason, container), "status"),
+		disrupts("TerminationByKubelet")}
 }
 
 func finalizers() map[string]request {
