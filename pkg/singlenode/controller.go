@@ -136,7 +136,7 @@ func newController(cfg Config, cluster cluster) (*Controller, error) {
 	c := &Controller{Controller: controller.NewController("single-node"), cfg: cfg, cluster: cluster,
 		metrics: newMetrics(), slots: make(chan struct{}, cfg.Workers)}
 	c.users, c.ungating = newUsers(c.listUsers, cfg.Clock.Now), newUngating()
-	reports := events.Config[singlenode.Reason]{Events: cfg.Events, Counter: c.metrics.reports}
+	reports := events.Config[singlenode.Reason]{Events: cfg.Events, Counter: c.metrics.reports, Clock: cfg.Clock}
 	c.podReports, c.claimReports = events.NewRecorder(reports), events.NewRecorder(reports)
 	if err := c.register(cfg.Metrics); err != nil {
 		return nil, err

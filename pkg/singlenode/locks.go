@@ -81,7 +81,7 @@ func (o *observer) concernClaim(c *claim) {
 	if !o.wake.working() {
 		return
 	}
-	if c.marked() || o.turn(c.key()) > 0 {
+	if _, turn := o.turn(c.key()); turn || c.marked() {
 		o.wake.claim(c.key())
 	}
 	o.wakeWaiting(c.key())
@@ -138,7 +138,7 @@ func (o *observer) showedClaim(before *claim) {
 
 // reconcileLock works on the lock of the claim of a key, or waits for the pod that has its turn to take it.
 func (c *Controller) reconcileLock(ctx context.Context, key string) controller.Result {
-	if left := c.observer.endTurn(key); left > 0 {
+	if left := c.observer.leftOfTurn(key); left > 0 {
 		return controller.After(left)
 	}
 	facts, found := c.observer.observeLock(key)

@@ -50,6 +50,8 @@ func (p *pod) objectName() cache.ObjectName { return cache.NewObjectName(p.names
 
 func (p *pod) key() string { return p.objectName().String() }
 
+func (p *pod) waiting() waiting { return waiting{p.key(), p.created} }
+
 func (p *pod) gated() bool { return p.all != nil && p.all.Gated }
 
 // groups returns the group of the pod in podsOn, and in gatedIn, empty for none.
@@ -180,6 +182,7 @@ func (o *observer) ended(p *pod) {
 	o.tracker.Forget(p.uid)
 	o.mu.Unlock()
 	o.wake.forgetPod(p.uid)
+	o.passTurns(o.turnsOf(p))
 	if o.wake.working() {
 		o.concernUsed(p, true)
 	}
@@ -222,7 +225,7 @@ func (o *observer) index(before, now *pod) {
 	if now != nil && now.gated() {
 		for _, name := range now.claims {
 			claim := keyOf(now.namespace, name)
-			one := waiting{key, now.created}
+			one := now.waiting()
 			i, _ := slices.BinarySearchFunc(o.gated[claim], one, waiting.compare)
 			o.gated[claim] = slices.Insert(o.gated[claim], i, one)
 		}
@@ -260,12 +263,18 @@ func (o *observer) current(key string) (p *pod, written singlenode.Pod, found bo
 	return p, o.tracker.Expected(p.facts()), true
 }
 
+// gatedPod returns the pod with this UID under a key, if the watch cache shows it with its gate.
+func (o *observer) gatedPod(key string, uid types.UID) (p *pod, found bool) {
+	p, found = o.pods.Get(key)
+	return p, found && p.uid == uid && p.gated()
+}
+
 // removedGate records that this process has removed the gate of a pod, unless the watch already shows it. The lock
 // orders the record before the next event of the watch.
 func (o *observer) removedGate(key string, uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if p, found := o.pods.Get(key); found && p.uid == uid && p.gated() {
+	if _, found := o.gatedPod(key, uid); found {
 		o.tracker.RemovedGate(uid)
 	}
 }
@@ -319,8 +328,13 @@ func settles(r singlenode.Reason) bool {
 
 // reconcile works on the gated pod of a key.
 func (c *Controller) reconcile(ctx context.Context, key string) controller.Result {
+	var turns map[string]turn
+	if p, found := c.observer.pods.Get(key); found {
+		turns = c.observer.turnsOf(p)
+	}
 	facts, found := c.observer.observe(key)
 	if !found || c.observer.waitsForTurn(key) {
+		c.observer.passTurns(turns)
 		return controller.Done()
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("pod", key))
@@ -328,17 +342,20 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if ctx.Err() != nil {
 		return controller.Done()
 	}
-	p, found := c.observer.pods.Get(key)
-	if !found || p.uid != facts.Pod.UID || !p.gated() {
-		defer c.podReports.Forget(facts.Pod.UID) // the pod or its gate is gone
-	} else if settles(s.Reason()) {
+	if s.End != session.Conflicted { // otherwise another pod has the lock, or this one tries again at once
+		c.observer.passTurns(turns)
+	}
+	pod := s.Facts.Pod
+	if p, waits := c.observer.gatedPod(key, pod.UID); waits && settles(s.Reason()) {
 		if left := settlingFor - c.age(p); left > 0 {
 			return controller.After(left)
 		}
 	}
-	pod := s.Facts.Pod
 	about := events.Pod(pod.Namespace, pod.Name, pod.UID, pod.ResourceVersion)
 	c.podReports.ReportEnd(ctx, about, &s, s.Facts.Detail(s.Decision), err, true)
+	if _, waits := c.observer.gatedPod(key, pod.UID); !waits {
+		c.podReports.Forget(pod.UID) // after the report, because no later event may come
+	}
 	return controller.Retries(c.cfg.Settings).Requeue(s.Requeue(), s.Decision.After)
 }
 
@@ -395,6 +412,9 @@ func (c *Controller) carryOut(ctx context.Context, facts singlenode.Facts) (s si
 func (c *Controller) wrote(ctx context.Context, s *singlenode.Session, ask singlenode.Ask, why string) {
 	klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "reason", why, "object",
 		klog.KRef(ask.Namespace, ask.Name))
+	if ask.Action == singlenode.TakeLock {
+		c.observer.tookLock(keyOf(ask.Namespace, ask.Name))
+	}
 	// TakeLock has the UID of a claim, which equals no pod's UID.
 	if p, found := c.observer.pods.Get(keyOf(ask.Namespace, ask.Name)); found && p.uid == ask.UID {
 		c.metrics.gated.Observe(max(0, c.age(p).Seconds()))

@@ -2,9 +2,11 @@ package singlenode
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/api/core/v1"
@@ -142,21 +144,36 @@ func TestWaitingMetricAfterEndOfPod(t *testing.T) {
 	}
 }
 
+func TestPodThatEndsWhileItsClaimIsRead(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.pod("one", uses("missing"))
+	w.sync()
+	w.hook = func(string) {
+		w.hook = nil
+		w.endPod("one")
+		w.sync()
+	}
+	w.reconcile(t.Context(), "ns/one")
+	w.expectWaiting(0, 0)
+}
+
 // Alerts are about the age of a state.
 func TestMetricOfAgeOfLocks(t *testing.T) {
 	w := newWaitingWorld(t)
 	registry := prometheus.NewPedanticRegistry()
 	must.OK(t, w.register(registry))
+	w.clock.Step(time.Hour)
+	w.reconcileLock(t.Context(), "ns/data") // the same state
 	var got []string
 	for _, family := range must.Get(registry.Gather())(t) {
 		if family.GetName() == "csi_reclaimer_claim_locks_oldest_seconds" {
 			for _, m := range family.GetMetric() {
-				got = append(got, m.GetLabel()[0].GetName()+" "+m.GetLabel()[0].GetValue())
+				got = append(got, fmt.Sprint(m.GetLabel()[0].GetName(), " ", m.GetLabel()[0].GetValue(), " ", m.GetGauge().GetValue()))
 			}
 		}
 	}
-	if !slices.Equal(got, []string{"state HolderUnreachable"}) {
-		t.Errorf("ages of %q", got)
+	if !slices.Equal(got, []string{"state HolderUnreachable 3600"}) {
+		t.Errorf("ages: %q", got)
 	}
 }
 

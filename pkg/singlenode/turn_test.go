@@ -10,6 +10,7 @@ import (
 	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
 
@@ -66,33 +67,179 @@ func newTurn(t *testing.T) *world {
 	return w
 }
 
-func TestTurnOfOldestPodEndsAfterOneSecond(t *testing.T) {
+// free delivers a free lock of claim data, and returns what it wakes.
+func (w *world) free() []string {
+	w.claim("data", free)
+	w.sync()
+	return w.woken.take()
+}
+
+func TestTurnPassesFromPodToPodOnceTriesFail(t *testing.T) {
 	w := newTurn(t)
 	w.fail["lock data for two"] = errNoAnswer
 	w.endPod("one")
 	w.settle()
-	w.expectCalls("free data", "lock data for two")
-	if got := w.reconcileLock(t.Context(), "ns/data"); got != controller.After(turnFor) {
-		t.Errorf("the claim is looked at again after %+v", got)
+	w.expectCalls("free data", "lock data for two", "lock data for four", "list pods", "ungate four")
+	if len(w.observer.freed) > 0 {
+		t.Errorf("turns: %v", w.observer.freed)
 	}
-	w.clock.Step(turnFor - 1)
-	if w.reconcileLock(t.Context(), "ns/data"); len(w.woken.take()) > 0 {
-		t.Error("the turn has ended early")
+
+	w = newTurn(t)
+	for _, pod := range []string{"two", "three", "four"} {
+		w.fail["lock data for "+pod] = errNoAnswer
 	}
-	w.clock.Step(1)
-	if got := w.reconcileLock(t.Context(), "ns/data"); got != controller.Done() {
-		t.Errorf("after the turn: %+v", got)
+	w.endPod("one")
+	w.settle()
+	w.expectCalls("free data", "lock data for two", "lock data for four", "lock data for three",
+		// Without a turn, all are woken.
+		"lock data for four", "lock data for three", "lock data for two")
+	if len(w.observer.freed) > 0 {
+		t.Errorf("turns: %v", w.observer.freed)
 	}
-	if got := w.woken.take(); !slices.Equal(got, []string{"pod ns/four", "pod ns/three", "pod ns/two"}) {
-		t.Errorf("after the turn, woken %q", got)
+}
+
+// A pod that has had its turn may try again, also in the turn of the next one.
+func TestPodTriesAgainInTurnOfNextOne(t *testing.T) {
+	w := newTurn(t)
+	w.free()
+	w.fail["lock data for two"] = errNoAnswer
+	w.reconcile(t.Context(), "ns/two")
+	if got := w.woken.take(); !slices.Equal(got, []string{"pod ns/four"}) {
+		t.Fatalf("the try of two has failed: woken %q", got)
 	}
-	if w.reconcileLock(t.Context(), "ns/data"); len(w.woken.take()) > 0 {
+	delete(w.fail, "lock data for two")
+	if w.reconcile(t.Context(), "ns/two"); w.lock() != "two" {
+		t.Errorf("the lock has %q; calls %q", w.lock(), w.calls)
+	}
+}
+
+// A conflict tells nothing about the pod: it tries again, or the watch shows another one with the lock.
+func TestConflictPassesNoTurn(t *testing.T) {
+	w := newTurn(t)
+	w.free()
+	w.fail["lock data for two"] = kube.ErrChanged
+	if w.reconcile(t.Context(), "ns/two"); w.woken.take() != nil {
+		t.Error("another pod is woken")
+	}
+	if w.reconcile(t.Context(), "ns/four"); w.lock() != "" {
+		t.Errorf("in the turn of two, the lock has %q", w.lock())
+	}
+}
+
+// The session of pod two began while another pod had the lock.
+func TestTryFromBeforeTurnPassesNone(t *testing.T) {
+	w := newTurn(t)
+	w.pod("two", uses("missing", "data"))
+	w.settle()
+	w.hook = func(call string) {
+		if call == "get claim missing" {
+			w.hook = nil
+			w.claim("missing")
+			w.sync() // else the oldest pod would not be able to take the lock
+			w.free()
+		}
+	}
+	w.reconcile(t.Context(), "ns/two")
+	if turn, found := w.observer.turn("ns/data"); w.hook != nil || !found || turn.pod.key != "ns/two" {
+		t.Errorf("the turn: %+v, %t; calls %q", turn, found, w.calls)
+	}
+}
+
+// Pod two needs another lock, too, of which an older pod has its turn.
+func TestPodThatWaitsForOtherTurnPassesItsOwn(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data", locked("one"))
+	w.claim("other", locked("one"))
+	w.pod("one", onNode, uses("data", "other"))
+	w.pod("zero", uses("other"))
+	w.clock.Step(time.Second)
+	w.pod("two", uses("data", "other"))
+	w.clock.Step(time.Second)
+	w.pod("three")
+	w.settle()
+	w.claim("other", free)
+	w.sync()
+	w.free()
+	if turn, _ := w.observer.turn("ns/data"); turn.pod.key != "ns/two" {
+		t.Fatalf("the first turn: %+v", turn)
+	}
+	w.reconcile(t.Context(), "ns/two")
+	if turn, _ := w.observer.turn("ns/data"); turn.pod.key != "ns/three" || w.lock() != "" {
+		t.Errorf("the turn: %+v; the lock has %q", turn, w.lock())
+	}
+}
+
+// The lock was taken and freed again in the meantime.
+func TestFormerTurnIsNotPassed(t *testing.T) {
+	w := newTurn(t)
+	w.free()
+	former, _ := w.observer.turn("ns/data")
+	w.claim("data", locked("four"))
+	w.sync()
+	w.clock.Step(time.Second)
+	w.free()
+	w.observer.passTurn("ns/data", former)
+	if now, found := w.observer.turn("ns/data"); !found || now.pod != former.pod || w.woken.take() != nil {
+		t.Errorf("the turn: %+v, or a pod is woken", now)
+	}
+}
+
+// The oldest pod goes after it was found, and before it gets its turn.
+func TestPodThatIsGoneGetsNoTurn(t *testing.T) {
+	w := newTurn(t)
+	w.free()
+	o := w.observer
+	two, _ := o.turn("ns/data")
+	w.endPod("two")
+	w.sync()
+	w.woken.take()
+	o.mu.Lock()
+	o.setTurn("ns/data", two.pod)
+	o.mu.Unlock()
+	if _, found := o.turn("ns/data"); found {
+		t.Error("it has a turn")
+	}
+}
+
+// The pod that has its turn waits for a worker, or for an answer.
+func TestTurnPassesAfterItsTime(t *testing.T) {
+	w := newTurn(t)
+	w.free()
+	for _, next := range []string{"pod ns/four", "pod ns/three"} {
+		for _, c := range []struct{ step, left time.Duration }{{0, turnFor}, {turnFor - 1, 1}} {
+			w.clock.Step(c.step)
+			if got := w.reconcileLock(t.Context(), "ns/data"); got != controller.After(c.left) || w.woken.take() != nil {
+				t.Errorf("before %s: %v after the turn began: %+v, or a pod is woken", next, c.step, got)
+			}
+		}
+		w.clock.Step(1)
+		got := w.reconcileLock(t.Context(), "ns/data")
+		if woken := w.woken.take(); got != controller.After(turnFor) || !slices.Equal(woken, []string{next}) {
+			t.Errorf("the turn has passed: %+v, woken %q, want %q", got, woken, next)
+		}
+	}
+	w.clock.Step(turnFor)
+	got := w.reconcileLock(t.Context(), "ns/data")
+	if woken := w.woken.take(); got != controller.Done() || len(woken) != 3 || len(w.observer.freed) > 0 {
+		t.Errorf("after the last turn: %+v, woken %q", got, woken)
+	}
+	if w.reconcileLock(t.Context(), "ns/data"); w.woken.take() != nil {
 		t.Error("a turn ends twice")
 	}
-	w.reconcile(t.Context(), "ns/three")
-	w.settle()
-	if w.lock() != "three" || len(w.observer.freed) > 0 {
-		t.Errorf("the lock has %q; turns: %v", w.lock(), w.observer.freed)
+	if w.reconcile(t.Context(), "ns/three"); w.lock() != "three" {
+		t.Errorf("the lock has %q; calls %q", w.lock(), w.calls)
+	}
+}
+
+// The watch does not show the lock yet when the session of the pod that took it ends.
+func TestTakenLockPassesNoTurn(t *testing.T) {
+	w := newTurn(t)
+	w.free()
+	if w.reconcile(t.Context(), "ns/two"); w.lock() != "two" || w.woken.take() != nil {
+		t.Errorf("the lock has %q, or another pod is woken", w.lock())
+	}
+	if w.sync(); len(w.observer.freed) > 0 {
+		t.Errorf("turns: %v", w.observer.freed)
 	}
 }
 
@@ -100,9 +247,7 @@ func TestTurnOfOldestPodEndsAfterOneSecond(t *testing.T) {
 // it before the oldest.
 func TestQueuedPodTakesNoLockInTurnOfAnother(t *testing.T) {
 	w := newTurn(t)
-	w.claim("data", free)
-	w.sync()
-	w.woken.take()
+	w.free()
 	w.calls = nil
 	for _, key := range []string{"ns/three", "ns/four"} {
 		if got := w.reconcile(t.Context(), key); got != controller.Done() {
@@ -111,19 +256,8 @@ func TestQueuedPodTakesNoLockInTurnOfAnother(t *testing.T) {
 	}
 	w.expectCalls()
 	w.pod("two", queued)
-	w.sync()
-	if w.reconcile(t.Context(), "ns/four"); w.lock() != "four" {
+	if w.settle(); w.lock() != "four" {
 		t.Errorf("the oldest that can take the lock is four, and the lock has %q; calls %q", w.lock(), w.calls)
-	}
-}
-
-func TestQueuedPodTakesLockAfterTurnOfAnother(t *testing.T) {
-	w := newTurn(t)
-	w.claim("data", free)
-	w.sync()
-	w.clock.Step(turnFor)
-	if w.reconcile(t.Context(), "ns/three"); w.lock() != "three" {
-		t.Errorf("the turn of two is over, and the lock has %q; calls %q", w.lock(), w.calls)
 	}
 }
 
@@ -158,9 +292,9 @@ func TestChangesDuringTurn(t *testing.T) {
 		"a pod without the lock runs": {func(w *world) { w.pod("old", onNode) }, []string{"pod ns/two"}, 1},
 		"the claim is bound": {func(w *world) { w.claim("data", bound) },
 			[]string{"claim ns/data", "pod ns/two"}, 1},
-		"the oldest pod is gone": {func(w *world) { w.endPod("two") }, nil, 1},
+		"the oldest pod is gone": {func(w *world) { w.endPod("two") }, []string{"pod ns/four"}, 1},
 		"no pod can take the lock": {func(w *world) { w.claim("data", condemned) },
-			[]string{"claim ns/data", "pod ns/four", "pod ns/three", "pod ns/two"}, 1},
+			[]string{"claim ns/data", "pod ns/two"}, 1},
 		"a pod takes the lock": {func(w *world) { w.claim("data", locked("four")) },
 			[]string{"claim ns/data", "pod ns/four", "pod ns/three", "pod ns/two"}, 0},
 		"the claim is gone": {func(w *world) { delete(w.claims, "ns/data") },
@@ -169,9 +303,7 @@ func TestChangesDuringTurn(t *testing.T) {
 			[]string{"pod ns/four", "pod ns/three", "pod ns/two"}, 0},
 	} {
 		w := newTurn(t)
-		w.claim("data", free)
-		w.sync()
-		if got := w.woken.take(); !slices.Equal(got, []string{"claim ns/data", "pod ns/two"}) {
+		if got := w.free(); !slices.Equal(got, []string{"claim ns/data", "pod ns/two"}) {
 			t.Fatalf("the lock is free: woken %q", got)
 		}
 		c.change(w)
@@ -189,24 +321,22 @@ func TestNoTurn(t *testing.T) {
 	w.pod("one", onNode)
 	w.pod("two")
 	w.settle()
-	w.claim("data", free)
-	w.sync()
-	if got := w.woken.take(); len(w.observer.freed) > 0 || !slices.Equal(got, []string{"pod ns/two"}) {
+	if got := w.free(); len(w.observer.freed) > 0 || !slices.Equal(got, []string{"pod ns/two"}) {
 		t.Errorf("turns: %v, woken %q", w.observer.freed, got)
 	}
 	w = newTurn(t)
-	w.claim("data", free)
-	w.sync()
-	w.clock.Step(turnFor)
-	w.reconcileLock(t.Context(), "ns/data")
+	w.free()
+	for range 3 {
+		w.clock.Step(turnFor)
+		w.reconcileLock(t.Context(), "ns/data")
+	}
 	w.claim("data", bound) // its lock has been free since before
 	if w.sync(); len(w.observer.freed) > 0 {
 		t.Errorf("turns after the turn: %v", w.observer.freed)
 	}
 	w = newTurn(t)
 	w.woken.idle = true
-	w.claim("data", free)
-	if w.sync(); len(w.observer.freed) > 0 {
+	if w.free(); len(w.observer.freed) > 0 {
 		t.Errorf("turns: %v", w.observer.freed)
 	}
 }
