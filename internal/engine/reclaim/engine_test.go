@@ -243,6 +243,26 @@ func TestPVDeletedKeepsTombstone(t *testing.T) {
 	}
 }
 
+// A list of a proxy may lack a PV that exists. The record of work that was done for the PV stays.
+func TestPVReturnsAfterListThatLackedIt(t *testing.T) {
+	pv := inUse("a")
+	e, cache := engineOf(pv)
+	e.Tracker.done(pv.UID, func(d *Done) { d.VolumeDeleted = false; d.Protected = true })
+	delete(cache, "a")
+	e.PVDeleted(&pv, false, now())
+	cache["a"] = &pv
+	e.PVAdded(&pv, now())
+	if got := e.Items("a"); len(got) != 1 || got[0].Gone != "" {
+		t.Errorf("items %+v", got)
+	}
+	if _, _, known := e.Tracker.ofEnd(pv.UID); known {
+		t.Error("the PV counts as gone")
+	}
+	if _, known := e.Tracker.Of(pv); !known || !e.Tracker.Records[pv.UID].read().Done.Protected {
+		t.Error("its record is dropped")
+	}
+}
+
 // PVs of other drivers are not kept, enqueue no keys and do not count for the brake, in any state.
 func TestPVsOfOtherDriversAreNotRecorded(t *testing.T) {
 	foreign := inUse("foreign", ofDriver("other"), by("other"))

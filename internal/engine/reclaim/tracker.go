@@ -158,12 +158,16 @@ func (t *Tracker) done(uid types.UID, change func(*Done)) Done {
 	return r.Activity.Done
 }
 
-// see records that an event shows a PV.
+// see records that an event shows a PV. One that only a list lacked, such as that of a proxy, has not ended.
 func (t *Tracker) see(pv *volume.PV) *Record {
 	r, known := t.Records[pv.UID]
 	if !known {
 		r = &Record{}
 		t.Records[pv.UID] = r
+	}
+	if r.read().Tombstone != nil {
+		r.Activity.Tombstone = nil
+		t.unbury(pv)
 	}
 	h := &r.History
 	h.SeenAlive = h.SeenAlive || !pv.Terminating
@@ -314,6 +318,10 @@ func (t *Tracker) bury(pv *volume.PV, end End, left bool) (_ History, tracked bo
 // Forget drops the record of a PV that is gone.
 func (t *Tracker) Forget(pv *volume.PV) {
 	delete(t.Records, pv.UID)
+	t.unbury(pv)
+}
+
+func (t *Tracker) unbury(pv *volume.PV) {
 	left := slices.DeleteFunc(t.Tombstones[pv.Name], func(uid types.UID) bool { return uid == pv.UID })
 	if len(left) == 0 {
 		delete(t.Tombstones, pv.Name)
