@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -161,6 +162,26 @@ func TestUnknownOwner(t *testing.T) {
 	w.want(w.settle(), "delete zone=a")
 	w.ownerErr = nil
 	w.want(w.settle(), "ask zone=b, update zone=b 9")
+}
+
+// A process that starts without its owner deletes the objects of segments that are gone.
+func TestDeletionsNeedNoOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.settle()
+		w.c.Stop()
+		w.start()
+		w.ownerErr = errLost
+		w.nodes.set("b")
+		begin := len(w.diary)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.c.Run(ctx) }()
+		synctest.Wait()
+		w.want(w.since(begin), "delete zone=a")
+		cancel()
+		must.OK(t, <-ended)
+	})
 }
 
 // An alert compares the wanted objects with the existing ones.

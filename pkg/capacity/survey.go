@@ -23,7 +23,8 @@ import (
 type surveyKey struct{}
 
 // survey looks up the driver's segments and the owner, and enqueues the items that have to change. The segments come
-// first, because the metrics count the wanted objects by them: an alert reports objects that lack only their owner.
+// first: the metrics count the wanted objects by them, so an alert reports objects that lack only their owner, and
+// objects of a segment that is gone are deleted without one.
 func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Result {
 	segments, err := c.refreshSegments()
 	if err != nil {
@@ -31,17 +32,18 @@ func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Result 
 			"err", err)
 		return c.retries().Retry()
 	}
-	if err := c.findOwner(ctx); err != nil {
-		if ctx.Err() == nil {
-			klog.FromContext(ctx).Info("The owner of the capacity objects is unknown, so none is created; retrying",
-				"reason", ReasonOwnerUnknown, "err", err)
-		}
-		return c.retries().Retry()
-	}
+	unknown := c.findOwner(ctx)
 	for _, item := range c.due(segments) {
 		c.items.Enqueue(item)
 	}
-	return controller.Done()
+	switch {
+	case unknown == nil:
+		return controller.Done()
+	case ctx.Err() == nil:
+		klog.FromContext(ctx).Info("The owner of the capacity objects is unknown, so none is created; retrying",
+			"reason", ReasonOwnerUnknown, "err", unknown)
+	}
+	return c.retries().Retry()
 }
 
 // findOwner looks up the owner of the objects, until it succeeds once.
