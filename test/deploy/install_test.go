@@ -229,8 +229,16 @@ func expectRequestKeepsFencingOff(t *testing.T, upgrade []string) {
 	_, err := fences.UpdateStatus(patiently(t), ended, metav1.UpdateOptions{})
 	must(t, err)
 	upgrade = append(slices.Clone(upgrade), "--set", "nodeFencing.enabled=true")
-	expectRefused(t, "by NodeFences from before the controller: chart-requested. Delete them", upgrade...)
-	makeRole(t, "volume-guard-node-fencing")
+	const refusal = "by NodeFences from before the controller or from its dry run: chart-requested. Delete them"
+	expectRefused(t, refusal, upgrade...)
+	rule := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"nodefences"},
+		Verbs: []string{"get", "list", "watch"}}
+	role := create(t, client.RbacV1().ClusterRoles(), &rbacv1.ClusterRole{ // as the chart has it with dryRun
+		ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-node-fencing"}, Rules: []rbacv1.PolicyRule{rule}})
+	expectRefused(t, refusal, upgrade...)
+	role.Rules[0].Verbs = append(role.Rules[0].Verbs, "patch")
+	_, err = client.RbacV1().ClusterRoles().Update(patiently(t), role, metav1.UpdateOptions{})
+	must(t, err)
 	if _, err := helm(t, upgrade...); err == nil || strings.Contains(err.Error(), "from before the controller") {
 		t.Errorf("the controller was installed before: %v", err)
 	}
