@@ -1,7 +1,6 @@
 package fencing
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -279,20 +278,36 @@ func TestLeftoverTaintIsRemoved(t *testing.T) {
 	}
 }
 
-// The report of a failed removal ends with the taint, also if another program removes the taint.
-func TestTaintRemovedByOthersEndsReport(t *testing.T) {
+// newTainted has a node with a taint but without a NodeFence, of which the removal fails.
+func newTainted(t *testing.T) *world {
 	w := newWorld(t, Config{})
 	w.node("a", v1.ConditionUnknown, func(o *v1.Node) { o.Spec.Taints, _ = withTaint(nil, fencing.OutOfService) })
-	w.fail["get node"] = errors.New("no answer")
+	w.fail["get node"] = errNoAnswer
 	w.again(1)
-	if len(w.reports.Waiting()) != 1 {
-		t.Fatalf("waiting after a failed call: %v", w.reports.Waiting())
+	if waiting := w.reports.Waiting(); waiting[fencing.ReasonAPIReadFailed] != 1 {
+		t.Fatalf("waiting after a failed call: %v", waiting)
 	}
+	return w
+}
+
+// The report of a failed removal ends with the taint, also if another program removes the taint.
+func TestTaintRemovedByOthersEndsReport(t *testing.T) {
+	w := newTainted(t)
 	w.node("a", v1.ConditionUnknown, func(o *v1.Node) { o.Spec.Taints = nil })
 	w.sync()
 	w.reconcile(t.Context(), "a")
 	if waiting := w.reports.Waiting(); len(waiting) > 0 {
 		t.Errorf("waiting without a taint: %v", waiting)
+	}
+}
+
+// The reports of a NodeFence follow, under its UID.
+func TestNodeFenceEndsReportOfNode(t *testing.T) {
+	w := newTainted(t)
+	w.ask("a", agent("power"))
+	w.again(1)
+	if waiting := w.reports.Waiting(); waiting[fencing.ReasonAPIReadFailed] > 1 || len(waiting) > 1 {
+		t.Errorf("the node counts twice: %v", waiting)
 	}
 }
 

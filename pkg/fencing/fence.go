@@ -25,8 +25,10 @@ type runner interface {
 
 func (c *Controller) reconcile(ctx context.Context, name string) controller.Result {
 	facts, found := c.observer.observe(name)
+	if !found || facts.Fence.UID != "" {
+		c.reports.Forget(events.Node(name).UID) // the failed removal of a taint that is gone by now, or has a fence
+	}
 	if !found {
-		c.reports.Forget(events.Node(name).UID) // the failed removal of a taint that is gone by now
 		return controller.Done()
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("NodeFence", name))

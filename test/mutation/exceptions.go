@@ -42,7 +42,7 @@ var exceptions = []exception{
 	{"pkg/volume:translate/without csi.Spec.CSI == nil ||", "a translation has a CSI source"},
 	{"cmd/internal/leader:Elector.Run/without term.begun() ||",
 		"it differs only for a Lease that goes back while the process ends"},
-	{"pkg/fencing:Controller.reconcile/if !found {c.reports.Forget(events.Node(name).UID)} → never",
+	{"pkg/fencing:Controller.reconcile/if !found {return controller.Done()} → never",
 		"on facts that are zero nothing is decided, and that ends the report, too"},
 	{"pkg/fencing:Controller.policyFacts/if n.Unreachable {v.Since, _ = c.view.since(n.Name)} → always",
 		"a node that is reachable has no silence"},
