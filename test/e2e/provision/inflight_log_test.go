@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/suite"
 )
@@ -279,6 +280,38 @@ func TestInFlightEntryIsSettled(t *testing.T) {
 	env.Must(env.MockDriver.ClearFaults(env.Ctx))
 	env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
 	env.ExpectNothingLeft(claim)
+}
+
+// TestTwoOwnersWithoutElection starts a second process that provisions for a driver, as a Deployment with two replicas
+// does. The one that started last serves alone, and the other one waits, ready and without controllers.
+func TestTwoOwnersWithoutElection(t *testing.T) {
+	fixture.Begin(t, fixture.AboutDriver)
+	env := newForRole(t, "owner", mockdriver.Options{})
+	class := env.CreateStorageClass()
+	first := env.StartSidecar(fixture.FastRetries()...)
+	env.WaitBound(env.CreateClaim(class))
+	second := env.StartSidecar(fixture.FastRetries()...)
+	serve := func(by, waits *program.Program) {
+		vol := env.WaitBound(env.CreateClaim(class)) // the first write of the log by both
+		env.Must(waits.WaitLog(env.WithTimeout(), "Stopped for another process"))
+		if log, err := waits.Log(); err != nil || !strings.Contains(log, "all with --leader-election") {
+			t.Errorf("the log names no way out: %v", err)
+		}
+		env.MustDeleteClaim(vol.BoundClaim)
+		env.Must(vol.WaitGone(env.WithTimeout()))
+		created, deleted := len(env.CreateCalls(vol.BoundClaim)), len(env.DeleteCalls(vol.Handle))
+		if created != 1 || deleted != 1 {
+			t.Errorf("%d CreateVolume and %d DeleteVolume calls", created, deleted)
+		}
+		if _, err := waits.Get(env.WithTimeout(), "/readyz"); err != nil || waits.Err() != nil || by.Err() != nil {
+			t.Errorf("ready: %v; ended with: %v; the other one: %v", err, waits.Err(), by.Err())
+		}
+	}
+	serve(second, first)
+	env.Must(first.Terminate())
+	env.Must(first.Restart())
+	env.Must(first.WaitReady(env.WithTimeout()))
+	serve(first, second)
 }
 
 // TestDriverReplacedUnderRunningSidecar replaces the driver by one with other capabilities on the same socket.
