@@ -213,7 +213,7 @@ func TestRemovedGateIsNotRemovedAgain(t *testing.T) {
 	gated := &pod{namespace: "ns", name: "web", uid: uid, all: &objects.Pod{UID: uid, Gated: true}}
 	o.pods, o.namespaces = laggingPods{o, gated}, noNamespaces{}
 	o.tracker.RemovedGate(gated.uid)
-	facts, found := o.observe("ns/web")
+	_, facts, found := o.observe("ns/web")
 	if !found || facts.Pod.Gated {
 		t.Errorf("found %v, gated %v, want a pod without a gate", found, facts.Pod.Gated)
 	}

@@ -56,15 +56,15 @@ type observer struct {
 	pruned  time.Time
 	// gated has the gated pods by the key of each claim that they name, the oldest first.
 	gated map[string][]waiting
-	// freed has the turns of the claims whose lock became free while several pods waited, and has not been taken since.
-	freed map[string]turn
+	// turns has the turns by the key of each claim whose lock is free while several pods wait for it.
+	turns map[string]turn
 	// outdated has, by UID, the version in the cache of each claim whose lock this process has freed since.
 	outdated map[types.UID]string
 }
 
 func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
 	return &observer{rules: rules, clock: clock, wake: wake, fences: nodefence.None{}, tracker: singlenode.NewTracker(),
-		gated: map[string][]waiting{}, freed: map[string]turn{}, outdated: map[types.UID]string{}}
+		gated: map[string][]waiting{}, turns: map[string]turn{}, outdated: map[types.UID]string{}}
 }
 
 // follow creates the caches without starting them. Without a client for NodeFences, none are watched.

@@ -50,6 +50,14 @@ func (p *pod) objectName() cache.ObjectName { return cache.NewObjectName(p.names
 
 func (p *pod) key() string { return p.objectName().String() }
 
+// claimKeys returns the keys of its claims.
+func (p *pod) claimKeys() (keys []string) {
+	for _, name := range p.claims {
+		keys = append(keys, keyOf(p.namespace, name))
+	}
+	return keys
+}
+
 func (p *pod) waiting() waiting { return waiting{p.key(), p.created} }
 
 func (p *pod) gated() bool { return p.all != nil && p.all.Gated }
@@ -160,8 +168,7 @@ func (o *observer) concern(p *pod) {
 // concernUsed enqueues the locks of the claims of a pod, and the pods that wait for it. Pods wait for a gated pod only
 // if it has a lock. Once a pod has ended, the pods that wait for its lock are enqueued by the freed claim.
 func (o *observer) concernUsed(p *pod, ended bool) {
-	for _, name := range p.claims {
-		key := keyOf(p.namespace, name)
+	for _, key := range p.claimKeys() {
 		c, found := o.claims.Get(key)
 		holds := found && c.Lock.UID == p.uid
 		if p.gated() && !holds {
@@ -182,7 +189,7 @@ func (o *observer) ended(p *pod) {
 	o.tracker.Forget(p.uid)
 	o.mu.Unlock()
 	o.wake.forgetPod(p.uid)
-	o.passTurns(o.turnsOf(p))
+	o.passTurns(o.turnsOf(p, p.claimKeys()))
 	if o.wake.working() {
 		o.concernUsed(p, true)
 	}
@@ -219,6 +226,7 @@ func (o *observer) index(before, now *pod) {
 			left := slices.DeleteFunc(o.gated[claim], func(other waiting) bool { return other.key == key })
 			if o.gated[claim] = left; len(left) == 0 {
 				delete(o.gated, claim)
+				delete(o.turns, claim)
 			}
 		}
 	}
@@ -301,19 +309,19 @@ func (o *observer) user(p singlenode.Pod) singlenode.User {
 	return u
 }
 
-// observe returns the facts about a pod without a live read.
-func (o *observer) observe(key string) (singlenode.Facts, bool) {
+// observe returns a pod and the facts about it without a live read.
+func (o *observer) observe(key string) (p *pod, f singlenode.Facts, found bool) {
 	p, written, found := o.current(key)
 	if !found {
-		return singlenode.Facts{}, false
+		return nil, f, false
 	}
-	f := singlenode.Facts{Rules: o.rules, Mode: o.modeOf(p.namespace), Pod: written}
+	f = singlenode.Facts{Rules: o.rules, Mode: o.modeOf(p.namespace), Pod: written}
 	for _, name := range p.claims {
 		if c, found := o.claims.Get(keyOf(p.namespace, name)); found {
 			f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: o.complete(c), Holder: o.holder(c)})
 		}
 	}
-	return f, true
+	return p, f, true
 }
 
 // settlingFor is the minimal age of a pod before a claim that it cannot use is reported. The claim of an ephemeral
@@ -328,12 +336,12 @@ func settles(r singlenode.Reason) bool {
 
 // reconcile works on the gated pod of a key.
 func (c *Controller) reconcile(ctx context.Context, key string) controller.Result {
-	var turns map[string]turn
-	if p, found := c.observer.pods.Get(key); found {
-		turns = c.observer.turnsOf(p)
+	p, facts, found := c.observer.observe(key)
+	if !found {
+		return controller.Done()
 	}
-	facts, found := c.observer.observe(key)
-	if !found || c.observer.waitsForTurn(key) {
+	waits, turns := c.observer.waitsForTurn(p, facts), c.observer.turnsOf(p, freeClaims(facts))
+	if waits {
 		c.observer.passTurns(turns)
 		return controller.Done()
 	}

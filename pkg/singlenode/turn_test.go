@@ -10,6 +10,7 @@ import (
 	"k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/singlenode"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
 )
@@ -67,6 +68,15 @@ func newTurn(t *testing.T) *world {
 	return w
 }
 
+// turnNow returns the name of the pod that has its turn to take the lock of claim data, "all" for all, empty for none.
+func (w *world) turnNow() string {
+	t, found := w.observer.turn("ns/data")
+	if found && t.pod == lastTurn {
+		return "all"
+	}
+	return strings.TrimPrefix(t.pod.key, "ns/")
+}
+
 // free delivers a free lock of claim data, and returns what it wakes.
 func (w *world) free() []string {
 	w.claim("data", free)
@@ -80,8 +90,8 @@ func TestTurnPassesFromPodToPodOnceTriesFail(t *testing.T) {
 	w.endPod("one")
 	w.settle()
 	w.expectCalls("free data", "lock data for two", "lock data for four", "list pods", "ungate four")
-	if len(w.observer.freed) > 0 {
-		t.Errorf("turns: %v", w.observer.freed)
+	if len(w.observer.turns) > 0 {
+		t.Errorf("turns: %v", w.observer.turns)
 	}
 
 	w = newTurn(t)
@@ -93,8 +103,12 @@ func TestTurnPassesFromPodToPodOnceTriesFail(t *testing.T) {
 	w.expectCalls("free data", "lock data for two", "lock data for four", "lock data for three",
 		// Without a turn, all are woken.
 		"lock data for four", "lock data for three", "lock data for two")
-	if len(w.observer.freed) > 0 {
-		t.Errorf("turns: %v", w.observer.freed)
+	if got := w.turnNow(); got != "all" {
+		t.Errorf("the turn of %q", got)
+	}
+	clear(w.pods)
+	if w.sync(); len(w.observer.turns) > 0 {
+		t.Errorf("turns without pods: %v", w.observer.turns)
 	}
 }
 
@@ -140,8 +154,19 @@ func TestTryFromBeforeTurnPassesNone(t *testing.T) {
 		}
 	}
 	w.reconcile(t.Context(), "ns/two")
-	if turn, found := w.observer.turn("ns/data"); w.hook != nil || !found || turn.pod.key != "ns/two" {
-		t.Errorf("the turn: %+v, %t; calls %q", turn, found, w.calls)
+	if w.hook != nil || w.turnNow() != "two" {
+		t.Errorf("the turn of %q; calls %q", w.turnNow(), w.calls)
+	}
+}
+
+func TestFreeClaims(t *testing.T) {
+	f := singlenode.Facts{Pod: singlenode.Pod{Namespace: "ns"}}
+	for name, c := range map[string]singlenode.Claim{"free": {}, "locked": {Locked: true}, "kept": {Kept: true}} {
+		c.Name = name
+		f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: c})
+	}
+	if got := freeClaims(f); !slices.Equal(got, []string{"ns/free"}) {
+		t.Errorf("free: %q", got)
 	}
 }
 
@@ -149,23 +174,23 @@ func TestTryFromBeforeTurnPassesNone(t *testing.T) {
 func TestPodThatWaitsForOtherTurnPassesItsOwn(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.claim("data", locked("one"))
-	w.claim("other", locked("one"))
-	w.pod("one", onNode, uses("data", "other"))
-	w.pod("zero", uses("other"))
+	w.claim("cache", locked("one"))
+	w.pod("one", onNode, uses("data", "cache"))
+	w.pod("zero", uses("cache"))
 	w.clock.Step(time.Second)
-	w.pod("two", uses("data", "other"))
+	w.pod("two", uses("data", "cache"))
 	w.clock.Step(time.Second)
 	w.pod("three")
 	w.settle()
-	w.claim("other", free)
+	w.claim("cache", free)
 	w.sync()
 	w.free()
-	if turn, _ := w.observer.turn("ns/data"); turn.pod.key != "ns/two" {
-		t.Fatalf("the first turn: %+v", turn)
+	if got := w.turnNow(); got != "two" {
+		t.Fatalf("the first turn of %q", got)
 	}
 	w.reconcile(t.Context(), "ns/two")
-	if turn, _ := w.observer.turn("ns/data"); turn.pod.key != "ns/three" || w.lock() != "" {
-		t.Errorf("the turn: %+v; the lock has %q", turn, w.lock())
+	if w.turnNow() != "three" || w.lock() != "" {
+		t.Errorf("the turn of %q; the lock has %q", w.turnNow(), w.lock())
 	}
 }
 
@@ -196,8 +221,8 @@ func TestPodThatIsGoneGetsNoTurn(t *testing.T) {
 	o.mu.Lock()
 	o.setTurn("ns/data", two.pod)
 	o.mu.Unlock()
-	if _, found := o.turn("ns/data"); found {
-		t.Error("it has a turn")
+	if got := w.turnNow(); got != "all" {
+		t.Errorf("the turn of %q", got)
 	}
 }
 
@@ -220,11 +245,12 @@ func TestTurnPassesAfterItsTime(t *testing.T) {
 	}
 	w.clock.Step(turnFor)
 	got := w.reconcileLock(t.Context(), "ns/data")
-	if woken := w.woken.take(); got != controller.Done() || len(woken) != 3 || len(w.observer.freed) > 0 {
+	if woken := w.woken.take(); got != controller.Done() || len(woken) != 3 || w.turnNow() != "all" {
 		t.Errorf("after the last turn: %+v, woken %q", got, woken)
 	}
-	if w.reconcileLock(t.Context(), "ns/data"); w.woken.take() != nil {
-		t.Error("a turn ends twice")
+	w.clock.Step(turnFor)
+	if got := w.reconcileLock(t.Context(), "ns/data"); got != controller.Done() || w.woken.take() != nil {
+		t.Errorf("the turns end twice: %+v", got)
 	}
 	if w.reconcile(t.Context(), "ns/three"); w.lock() != "three" {
 		t.Errorf("the lock has %q; calls %q", w.lock(), w.calls)
@@ -238,8 +264,8 @@ func TestTakenLockPassesNoTurn(t *testing.T) {
 	if w.reconcile(t.Context(), "ns/two"); w.lock() != "two" || w.woken.take() != nil {
 		t.Errorf("the lock has %q, or another pod is woken", w.lock())
 	}
-	if w.sync(); len(w.observer.freed) > 0 {
-		t.Errorf("turns: %v", w.observer.freed)
+	if w.sync(); len(w.observer.turns) > 0 {
+		t.Errorf("turns: %v", w.observer.turns)
 	}
 }
 
@@ -261,6 +287,58 @@ func TestQueuedPodTakesNoLockInTurnOfAnother(t *testing.T) {
 	}
 }
 
+// The cache of claims shows the free lock before the handler of its event has run.
+func TestTurnBeginsWithFirstPod(t *testing.T) {
+	w := newTurn(t)
+	w.claim("data", free)
+	w.claimCache.Records["ns/data"] = claimOf(w.claims["ns/data"])
+	w.calls = nil
+	w.reconcile(t.Context(), "ns/three")
+	woken := w.woken.take()
+	if w.expectCalls(); w.turnNow() != "two" || !slices.Equal(woken, []string{"claim ns/data", "pod ns/two"}) {
+		t.Errorf("the turn of %q; woken %q", w.turnNow(), woken)
+	}
+}
+
+// The facts about pod three are older than the watch cache.
+func TestFactsFromBeforeTurn(t *testing.T) {
+	w := newTurn(t)
+	o := w.observer
+	w.free()
+	three, facts, _ := o.observe("ns/three")
+	begun, _ := o.turn("ns/data")
+	w.clock.Step(1)
+	if o.beginTurn("ns/data") || !o.waitsForTurn(three, facts) {
+		t.Error("turns begin twice, or the pod does not wait for the oldest")
+	}
+	if now, _ := o.turn("ns/data"); now != begun {
+		t.Errorf("the turn is %+v, and was %+v", now, begun)
+	}
+	w.claim("data", locked("two"))
+	w.sync()
+	w.woken.take()
+	if !o.waitsForTurn(three, facts) || o.beginTurn("ns/data") || w.turnNow() != "" || w.woken.take() != nil {
+		t.Errorf("the lock is taken, and the pod does not wait, or there is a turn of %q", w.turnNow())
+	}
+	clear(w.claims)
+	w.sync()
+	if o.waitsForTurn(three, facts) {
+		t.Error("the claim is gone, and the pod waits for its lock")
+	}
+}
+
+// These pods and their claim exist before the program starts.
+func TestPodsThatWaitAtStartHaveTurns(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("data")
+	w.pod("two")
+	w.clock.Step(time.Second)
+	w.pod("four")
+	w.pod("three")
+	w.settle()
+	w.expectCalls("lock data for two", "list pods", "ungate two")
+}
+
 // Each of these pods is older than the next one, and cannot take the lock, so that no pod waits for it.
 func TestPodThatCannotTakeLockHasNoTurn(t *testing.T) {
 	for sentence, change := range map[string]func(*v1.Pod){
@@ -274,8 +352,11 @@ func TestPodThatCannotTakeLockHasNoTurn(t *testing.T) {
 		w.settle()
 		w.calls = nil
 		w.endPod("one")
-		w.settle()
-		if w.lock() != "four" {
+		w.free()
+		if turn := w.turnNow(); turn != "four" {
+			t.Errorf("the oldest pod %s: the turn of %q", sentence, turn)
+		}
+		if w.reconcile(t.Context(), "ns/four"); w.lock() != "four" {
 			t.Errorf("the oldest pod %s: the lock has %q; calls %q", sentence, w.lock(), w.calls)
 		}
 	}
@@ -308,8 +389,8 @@ func TestChangesDuringTurn(t *testing.T) {
 		}
 		c.change(w)
 		w.sync()
-		if got := w.woken.take(); !slices.Equal(got, c.want) || len(w.observer.freed) != c.turns {
-			t.Errorf("%s: woken %q, want %q; turns: %v", sentence, got, c.want, w.observer.freed)
+		if got := w.woken.take(); !slices.Equal(got, c.want) || len(w.observer.turns) != c.turns {
+			t.Errorf("%s: woken %q, want %q; turns: %v", sentence, got, c.want, w.observer.turns)
 		}
 	}
 }
@@ -321,8 +402,12 @@ func TestNoTurn(t *testing.T) {
 	w.pod("one", onNode)
 	w.pod("two")
 	w.settle()
-	if got := w.free(); len(w.observer.freed) > 0 || !slices.Equal(got, []string{"pod ns/two"}) {
-		t.Errorf("turns: %v, woken %q", w.observer.freed, got)
+	if got := w.free(); len(w.observer.turns) > 0 || !slices.Equal(got, []string{"pod ns/two"}) {
+		t.Errorf("turns: %v, woken %q", w.observer.turns, got)
+	}
+	w.reconcile(t.Context(), "ns/two")
+	if w.lock() != "two" || len(w.observer.turns) > 0 {
+		t.Errorf("the lock has %q; turns: %v", w.lock(), w.observer.turns)
 	}
 	w = newTurn(t)
 	w.free()
@@ -331,12 +416,12 @@ func TestNoTurn(t *testing.T) {
 		w.reconcileLock(t.Context(), "ns/data")
 	}
 	w.claim("data", bound) // its lock has been free since before
-	if w.sync(); len(w.observer.freed) > 0 {
-		t.Errorf("turns after the turn: %v", w.observer.freed)
+	if w.sync(); w.turnNow() != "all" {
+		t.Errorf("after the turns, the turn of %q", w.turnNow())
 	}
 	w = newTurn(t)
 	w.woken.idle = true
-	if w.free(); len(w.observer.freed) > 0 {
-		t.Errorf("turns: %v", w.observer.freed)
+	if w.free(); len(w.observer.turns) > 0 {
+		t.Errorf("turns: %v", w.observer.turns)
 	}
 }

@@ -2,6 +2,7 @@ package singlenode
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -18,10 +19,11 @@ func (w waiting) compare(other waiting) int {
 	return cmp.Or(cmp.Compare(w.created, other.created), cmp.Compare(w.key, other.key))
 }
 
-// turn is the time for which one of the pods that can take the free lock of a claim has it to itself. If all tried at
-// once, the API server would refuse all but one of them, for each holder anew. A turn passes from the oldest pod to the
-// next one once its try has ended without the lock, once it is gone, or after turnFor.
+// turn is the time for which one of several pods that wait for the free lock of a claim has it to itself. If all tried
+// at once, the API server would refuse all but one of them, for each holder anew. A turn passes from the oldest pod to
+// the next one once its try has ended without the lock, once it is gone, or after turnFor.
 type turn struct {
+	// pod has the turn, or lastTurn if all pods may try.
 	pod   waiting
 	since time.Time
 	// taken reports that a pod has taken the lock, which the watch of claims does not show yet.
@@ -31,16 +33,19 @@ type turn struct {
 // turnFor bounds a turn: a try waits for a worker and for the API server.
 const turnFor = 10 * time.Second
 
+// lastTurn is younger than all pods.
+var lastTurn = waiting{created: math.MaxInt64}
+
 func (o *observer) turn(claim string) (t turn, found bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t, found = o.freed[claim]
+	t, found = o.turns[claim]
 	return t, found
 }
 
 // wakeWaiting enqueues the gated pods that name a claim, or only the pod that has its turn.
 func (o *observer) wakeWaiting(claim string) {
-	if t, found := o.turn(claim); found {
+	if t, found := o.turn(claim); found && t.pod != lastTurn {
 		o.wake.pod(t.pod.key)
 		return
 	}
@@ -49,28 +54,47 @@ func (o *observer) wakeWaiting(claim string) {
 	}
 }
 
-// waitsForTurn reports whether an older pod has its turn to take the lock of one of the pod's claims. Pods may be in the
-// queue since an earlier change, such as the one that gave the lock to its last holder, and would all try at once. The
-// end of the turns wakes them again.
-func (o *observer) waitsForTurn(key string) bool {
-	p, found := o.pods.Get(key)
-	return found && slices.ContainsFunc(p.claims, func(name string) bool {
-		t, found := o.turn(keyOf(p.namespace, name))
-		return found && t.pod.compare(p.waiting()) < 0
-	})
+// waitsForTurn reports whether a pod with these facts has to leave the lock of a free claim to an older pod, or another
+// pod has taken it since. It begins turns, because pods may be in the queue since an earlier change, such as the one
+// that gave the lock to its last holder, or since the start, and would all try at once. The end of the turns wakes them
+// again.
+func (o *observer) waitsForTurn(p *pod, f singlenode.Facts) (waits bool) {
+	for _, claim := range freeClaims(f) {
+		if _, begun := o.turn(claim); !begun && o.beginTurn(claim) {
+			o.wake.claim(claim)
+			o.wakeWaiting(claim)
+		}
+		now, exists := o.claims.Get(claim)
+		t, begun := o.turn(claim)
+		waits = waits || exists && now.marked() || begun && t.pod.compare(p.waiting()) < 0
+	}
+	return waits
+}
+
+// freeClaims returns the keys of the claims that have no lock according to the facts about a pod.
+func freeClaims(f singlenode.Facts) (keys []string) {
+	for _, c := range f.Claims {
+		if !c.Claim.Locked && !c.Claim.Kept {
+			keys = append(keys, keyOf(f.Pod.Namespace, c.Claim.Name))
+		}
+	}
+	return keys
 }
 
 // takesLock reports whether the next write of a pod is to take a lock.
 func (o *observer) takesLock(key string) bool {
-	f, _ := o.observe(key) // without facts, no lock is taken
+	_, f, _ := o.observe(key) // without facts, no lock is taken
 	return singlenode.TakesLock(f, o.clock.Now())
 }
 
-// next returns the oldest pod after another that can take the lock of a claim, the zero value for none.
+// next returns the oldest pod after another that can take the lock of a claim, or lastTurn.
 func (o *observer) next(claim string, after waiting) waiting {
 	for {
 		next, found := o.waitingAfter(claim, after)
-		if !found || o.takesLock(next.key) {
+		switch {
+		case !found:
+			return lastTurn
+		case o.takesLock(next.key):
 			return next
 		}
 		after = next
@@ -91,41 +115,44 @@ func (o *observer) waitingAfter(claim string, after waiting) (next waiting, foun
 	return o.gated[claim][i], true
 }
 
-// beginTurn records that the lock of a claim is free. A pod that waits alone needs no turn.
-func (o *observer) beginTurn(claim string) {
+// beginTurn gives the free lock of a claim to the oldest pod that can take it, for its turn, unless turns have begun. A
+// pod that waits alone needs none. The mutex orders the last look at the claim before the event that ends its turns.
+func (o *observer) beginTurn(claim string) bool {
 	oldest := o.next(claim, waiting{})
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.gated[claim]) > 1 {
-		o.setTurn(claim, oldest)
+	_, begun := o.turns[claim]
+	c, found := o.claims.Get(claim)
+	if begun || !found || c.marked() || len(o.gated[claim]) < 2 {
+		return false
 	}
+	o.setTurn(claim, oldest)
+	return true
 }
 
-// setTurn gives a turn to a pod, or ends the turns if the pod no longer waits. The caller holds mu.
+// setTurn gives a turn to a pod, or to all pods if the pod no longer waits. The caller holds mu.
 func (o *observer) setTurn(claim string, pod waiting) {
 	if _, waits := slices.BinarySearchFunc(o.gated[claim], pod, waiting.compare); !waits {
-		delete(o.freed, claim)
-		return
+		pod = lastTurn
 	}
-	o.freed[claim] = turn{pod: pod, since: o.clock.Now()}
+	o.turns[claim] = turn{pod: pod, since: o.clock.Now()}
 }
 
 // tookLock records that a pod has taken the lock of a claim, so that the end of its try does not pass the turn.
 func (o *observer) tookLock(claim string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if t, found := o.freed[claim]; found {
+	if t, found := o.turns[claim]; found {
 		t.taken = true
-		o.freed[claim] = t
+		o.turns[claim] = t
 	}
 }
 
-// turnsOf returns the turns of a pod by claim.
-func (o *observer) turnsOf(p *pod) map[string]turn {
+// turnsOf returns the turns that a pod has to take locks of these claims, by their keys.
+func (o *observer) turnsOf(p *pod, claims []string) map[string]turn {
 	all := map[string]turn{}
-	for _, name := range p.claims {
-		claim := keyOf(p.namespace, name)
-		if t, found := o.turn(claim); found && t.pod == p.waiting() {
+	for _, claim := range claims {
+		if t, _ := o.turn(claim); t.pod == p.waiting() {
 			all[claim] = t
 		}
 	}
@@ -133,11 +160,11 @@ func (o *observer) turnsOf(p *pod) map[string]turn {
 }
 
 // passTurn passes a turn to the next pod that can take the lock, unless the turn has changed since. Without such a pod,
-// it enqueues all pods that wait.
+// all pods may try.
 func (o *observer) passTurn(claim string, last turn) {
 	next := o.next(claim, last.pod)
 	o.mu.Lock()
-	same := o.freed[claim] == last
+	same := o.turns[claim] == last
 	if same {
 		o.setTurn(claim, next)
 	}
@@ -158,20 +185,17 @@ func (o *observer) leftOfTurn(claim string) time.Duration {
 	t, found := o.turn(claim)
 	left := t.since.Add(turnFor).Sub(o.clock.Now())
 	switch {
-	case !found:
+	case !found, t.pod == lastTurn:
 		return 0
 	case left > 0:
 		return left
 	}
 	o.passTurn(claim, t)
-	if _, found = o.turn(claim); found {
-		return turnFor
-	}
-	return 0
+	return o.leftOfTurn(claim)
 }
 
 func (o *observer) noTurn(claim string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.freed, claim)
+	delete(o.turns, claim)
 }

@@ -253,8 +253,8 @@ func TestDeletedObjectsAreForgotten(t *testing.T) {
 	w.settle()
 	o := w.observer
 	gated, pods := o.gatedIn.All(), o.podsOn.All()
-	if len(o.tracker.Ended)+len(o.gated)+len(gated)+len(pods)+len(o.freed) > 0 {
-		t.Errorf("left: %v, %v, %v, %v, %v", o.tracker.Ended, o.gated, gated, pods, o.freed)
+	if len(o.tracker.Ended)+len(o.gated)+len(gated)+len(pods)+len(o.turns) > 0 {
+		t.Errorf("left: %v, %v, %v, %v, %v", o.tracker.Ended, o.gated, gated, pods, o.turns)
 	}
 	if pods, claims := w.podReports.Waiting(), w.claimReports.Waiting(); len(pods)+len(claims) > 0 {
 		t.Errorf("%v, %v wait", pods, claims)

@@ -75,7 +75,7 @@ var scopes = []scope{
 		funcs: "*.read* *.patch* *.force* *.each* patch volumeOf lockOf volumeLock.* holder.* lockServer.*"},
 	{folder: "pkg/admission/podsafety", files: "podsafety.go", statements: true},
 	{folder: "internal/engine/singlenode", except: words, statements: true},
-	{folder: "pkg/singlenode", files: "asking.go locks.go pods.go", statements: true},
+	{folder: "pkg/singlenode", files: "asking.go locks.go pods.go turns.go", statements: true},
 	{folder: "pkg/singlenode", files: "users.go", funcs: "newUsers users.* Controller.*", statements: true},
 	{folder: "pkg/singlenode", files: "cluster.go", funcs: "Controller.* answered.sent", statements: true},
 	{folder: "pkg/singlenode", files: "observer.go", funcs: "after.* observer.[^f]* observer.first", statements: true},
