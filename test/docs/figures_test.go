@@ -343,8 +343,6 @@ func missed() map[string]string {
 		"a VolumeAttachment, 1,000 locked volumes more, 10 in a lock": "growth_attach_small_ms_slope",
 		"a pod alone, 1,000 pods more in its namespace":               "growth_lone_pod_list_kib_slope",
 		"finalizers added to existing PVs per second":                 "backfill_per_second",
-		"calls for the handover of a lock, 1,000 waiting pods more":   "growth_handover_calls_slope",
-		"conflicts of a handover, 1,000 waiting pods more":            "growth_handover_conflicts_slope",
 	}
 }
 
