@@ -168,7 +168,8 @@ func TestMetricOfAgeOfLocks(t *testing.T) {
 	for _, family := range must.Get(registry.Gather())(t) {
 		if family.GetName() == "csi_reclaimer_claim_locks_oldest_seconds" {
 			for _, m := range family.GetMetric() {
-				got = append(got, fmt.Sprint(m.GetLabel()[0].GetName(), " ", m.GetLabel()[0].GetValue(), " ", m.GetGauge().GetValue()))
+				label, seconds := m.GetLabel()[0], m.GetGauge().GetValue()
+				got = append(got, fmt.Sprintf("%s %s %v", label.GetName(), label.GetValue(), seconds))
 			}
 		}
 	}
