@@ -161,12 +161,30 @@ func TestTryFromBeforeTurnPassesNone(t *testing.T) {
 
 func TestFreeClaims(t *testing.T) {
 	f := singlenode.Facts{Pod: singlenode.Pod{Namespace: "ns"}}
-	for name, c := range map[string]singlenode.Claim{"free": {}, "locked": {Locked: true}, "kept": {Kept: true}} {
+	for name, c := range map[string]singlenode.Claim{"free": {}, "unasked": {Unasked: true},
+		"locked": {Locked: true}, "kept": {Kept: true}} {
 		c.Name = name
 		f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: c})
 	}
 	if got := freeClaims(f); !slices.Equal(got, []string{"ns/free"}) {
 		t.Errorf("free: %q", got)
+	}
+}
+
+// Each of these pods has a claim of its own, and all share one that needs no lock.
+func TestSharedClaimWithoutLockNeedsNoTurns(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.claim("shared", func(o *v1.PersistentVolumeClaim) { o.Spec.AccessModes[0] = v1.ReadWriteMany })
+	for _, pod := range []string{"one", "two", "three"} {
+		w.claim(pod)
+		w.pod(pod, uses("shared", pod))
+	}
+	w.sync()
+	w.woken.take()
+	for _, pod := range []string{"three", "two", "one"} {
+		if w.reconcile(t.Context(), "ns/"+pod); w.gated(pod) {
+			t.Errorf("pod %s waits; calls %q", pod, w.calls)
+		}
 	}
 }
 

@@ -71,10 +71,11 @@ func (o *observer) waitsForTurn(p *pod, f singlenode.Facts) (waits bool) {
 	return waits
 }
 
-// freeClaims returns the keys of the claims that have no lock according to the facts about a pod.
+// freeClaims returns the keys of the claims that need a lock and have none, according to the facts about a pod. A claim
+// that needs none, such as a volume that many pods share, keeps no pod waiting.
 func freeClaims(f singlenode.Facts) (keys []string) {
 	for _, c := range f.Claims {
-		if !c.Claim.Locked && !c.Claim.Kept {
+		if !c.Claim.Unasked && !c.Claim.Locked && !c.Claim.Kept {
 			keys = append(keys, keyOf(f.Pod.Namespace, c.Claim.Name))
 		}
 	}
