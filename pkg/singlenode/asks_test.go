@@ -105,3 +105,16 @@ func (w *world) class(labels map[string]string) {
 	w.classes[name] = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels,
 		ResourceVersion: w.version()}}
 }
+
+func TestFreeClaims(t *testing.T) {
+	f := singlenode.Facts{Pod: singlenode.Pod{Namespace: "ns"}}
+	for name, c := range map[string]singlenode.Claim{"free": {}, "unasked": {Unasked: true},
+		"locked": {Locked: true}, "kept": {Kept: true}} {
+		c.Name = name
+		f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: c})
+	}
+	all, asked := freeClaims(f)
+	if slices.Sort(all); !slices.Equal(all, []string{"ns/free", "ns/unasked"}) || !slices.Equal(asked, all[:1]) {
+		t.Errorf("free: %q, asked for: %q", all, asked)
+	}
+}

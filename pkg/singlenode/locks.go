@@ -69,7 +69,7 @@ func (o *observer) claimChanged(before, now *claim) {
 	switch {
 	case !same, now.marked():
 		o.noTurn(last.key())
-	case o.wake.working():
+	case before.marked() && o.wake.working():
 		o.beginTurn(last.key())
 	}
 	if !same || !before.same(now) {

@@ -24,7 +24,7 @@ func keyOf(namespace, name string) string { return cache.NewObjectName(namespace
 
 // wake enqueues objects without blocking. Keys are "namespace/name".
 type wake struct {
-	// pod enqueues a gated pod, and claim a claim that has a lock.
+	// pod enqueues a gated pod, and claim a claim that has a lock, or a turn.
 	pod, claim func(key string)
 	// forgetPod and forgetClaim are called for an object that is gone, or needs no more work.
 	forgetPod, forgetClaim func(uid types.UID)

@@ -224,10 +224,7 @@ func (o *observer) index(before, now *pod) {
 		for _, name := range before.claims {
 			claim := keyOf(before.namespace, name)
 			left := slices.DeleteFunc(o.gated[claim], func(other waiting) bool { return other.key == key })
-			if o.gated[claim] = left; len(left) == 0 {
-				delete(o.gated, claim)
-				delete(o.turns, claim)
-			}
+			o.gated[claim] = left
 		}
 	}
 	if now != nil && now.gated() {
@@ -236,6 +233,14 @@ func (o *observer) index(before, now *pod) {
 			one := now.waiting()
 			i, _ := slices.BinarySearchFunc(o.gated[claim], one, waiting.compare)
 			o.gated[claim] = slices.Insert(o.gated[claim], i, one)
+		}
+	}
+	if before != nil {
+		for _, claim := range before.claimKeys() {
+			if len(o.gated[claim]) == 0 {
+				delete(o.gated, claim)
+				delete(o.turns, claim)
+			}
 		}
 	}
 }
@@ -340,7 +345,9 @@ func (c *Controller) reconcile(ctx context.Context, key string) controller.Resul
 	if !found {
 		return controller.Done()
 	}
-	waits, turns := c.observer.waitsForTurn(p, facts), c.observer.turnsOf(p, freeClaims(facts))
+	waits := c.observer.waitsForTurn(p, facts)
+	free, _ := freeClaims(facts)
+	turns := c.observer.turnsOf(p, free)
 	if waits {
 		c.observer.passTurns(turns)
 		return controller.Done()

@@ -159,15 +159,62 @@ func TestTryFromBeforeTurnPassesNone(t *testing.T) {
 	}
 }
 
-func TestFreeClaims(t *testing.T) {
-	f := singlenode.Facts{Pod: singlenode.Pod{Namespace: "ns"}}
-	for name, c := range map[string]singlenode.Claim{"free": {}, "unasked": {Unasked: true},
-		"locked": {Locked: true}, "kept": {Kept: true}} {
-		c.Name = name
-		f.Claims = append(f.Claims, singlenode.ClaimFacts{Claim: c})
+// The claim of pods one and two needs no lock any more, and each of them has another claim that does.
+func TestTurnsEndWithNeedOfLock(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.label(singlenode.SelectedValue)
+	asks := func(o *v1.PersistentVolumeClaim) {
+		o.Labels = map[string]string{singlenode.Label: singlenode.SelectValue}
 	}
-	if got := freeClaims(f); !slices.Equal(got, []string{"ns/free"}) {
-		t.Errorf("free: %q", got)
+	w.claim("data", asks, bound)
+	w.volume("data", nil)
+	for _, pod := range []string{"one", "two", "three"} {
+		w.claim(pod, asks)
+		w.pod(pod, uses("data", pod))
+		w.clock.Step(time.Second)
+	}
+	w.sync()
+	w.fail["lock data"] = errNoAnswer
+	w.reconcile(t.Context(), "ns/two")
+	if got := w.turnNow(); got != "one" {
+		t.Fatalf("the turn of %q", got)
+	}
+	w.claim("data", func(o *v1.PersistentVolumeClaim) { o.Labels = nil })
+	w.sync()
+	if w.reconcile(t.Context(), "ns/one"); w.turnNow() != "all" {
+		t.Errorf("the turn of %q", w.turnNow())
+	}
+}
+
+// A status write of the only pod that waits keeps the turn, whose end wakes the pod.
+func TestUnchangedPodKeepsTurn(t *testing.T) {
+	w := newTurn(t)
+	w.free()
+	w.pod("two", ungated)
+	w.pod("four", ungated)
+	w.sync()
+	before, _ := w.observer.turn("ns/data")
+	w.pod("three", func(o *v1.Pod) { o.Status.Message = "it waits" })
+	w.sync()
+	if now, found := w.observer.turn("ns/data"); !found || now != before {
+		t.Errorf("the turn was %+v, and is %+v", before, now)
+	}
+}
+
+// ticks is a clock that calls a function at each look.
+type ticks func()
+
+func (f ticks) Now() time.Time { f(); return time.Unix(1_800_000_000, 0) }
+
+// The lock is taken while the oldest pod is sought.
+func TestTakenLockBeginsNoTurn(t *testing.T) {
+	w := newTurn(t)
+	w.claim("data", free)
+	w.claimCache.Records["ns/data"] = claimOf(w.claims["ns/data"])
+	w.claim("data", locked("four"))
+	w.observer.clock = ticks(func() { w.claimCache.Records["ns/data"] = claimOf(w.claims["ns/data"]) })
+	if w.observer.beginTurn("ns/data") || w.turnNow() != "" {
+		t.Errorf("the turn of %q", w.turnNow())
 	}
 }
 
@@ -436,6 +483,11 @@ func TestNoTurn(t *testing.T) {
 	w.claim("data", bound) // its lock has been free since before
 	if w.sync(); w.turnNow() != "all" {
 		t.Errorf("after the turns, the turn of %q", w.turnNow())
+	}
+	w.observer.noTurn("ns/data")
+	w.claim("data", func(o *v1.PersistentVolumeClaim) { o.Annotations = map[string]string{"a": "b"} })
+	if w.sync(); w.turnNow() != "" {
+		t.Errorf("a change that wakes no pod begins the turn of %q", w.turnNow())
 	}
 	w = newTurn(t)
 	w.woken.idle = true

@@ -59,8 +59,9 @@ func (o *observer) wakeWaiting(claim string) {
 // that gave the lock to its last holder, or since the start, and would all try at once. The end of the turns wakes them
 // again.
 func (o *observer) waitsForTurn(p *pod, f singlenode.Facts) (waits bool) {
-	for _, claim := range freeClaims(f) {
-		if _, begun := o.turn(claim); !begun && o.beginTurn(claim) {
+	_, asked := freeClaims(f)
+	for _, claim := range asked {
+		if o.beginTurn(claim) {
 			o.wake.claim(claim)
 			o.wakeWaiting(claim)
 		}
@@ -71,21 +72,26 @@ func (o *observer) waitsForTurn(p *pod, f singlenode.Facts) (waits bool) {
 	return waits
 }
 
-// freeClaims returns the keys of the claims that need a lock and have none, according to the facts about a pod. A claim
-// that needs none, such as a volume that many pods share, keeps no pod waiting.
-func freeClaims(f singlenode.Facts) (keys []string) {
+// freeClaims returns the keys of the claims without a lock according to the facts about a pod, and of those that need
+// one. A claim that needs none, such as a volume that many pods share, keeps no pod waiting.
+func freeClaims(f singlenode.Facts) (all, asked []string) {
 	for _, c := range f.Claims {
-		if !c.Claim.Unasked && !c.Claim.Locked && !c.Claim.Kept {
-			keys = append(keys, keyOf(f.Pod.Namespace, c.Claim.Name))
+		if c.Claim.Locked || c.Claim.Kept {
+			continue
+		}
+		key := keyOf(f.Pod.Namespace, c.Claim.Name)
+		if all = append(all, key); !c.Claim.Unasked {
+			asked = append(asked, key)
 		}
 	}
-	return keys
+	return all, asked
 }
 
-// takesLock reports whether the next write of a pod is to take a lock.
-func (o *observer) takesLock(key string) bool {
+// takesLock reports whether the next write of a pod that needs the free lock of a claim is to take a lock.
+func (o *observer) takesLock(key, claim string) bool {
 	_, f, _ := o.observe(key) // without facts, no lock is taken
-	return singlenode.TakesLock(f, o.clock.Now())
+	_, asked := freeClaims(f)
+	return slices.Contains(asked, claim) && singlenode.TakesLock(f, o.clock.Now())
 }
 
 // next returns the oldest pod after another that can take the lock of a claim, or lastTurn.
@@ -95,7 +101,7 @@ func (o *observer) next(claim string, after waiting) waiting {
 		switch {
 		case !found:
 			return lastTurn
-		case o.takesLock(next.key):
+		case o.takesLock(next.key, claim):
 			return next
 		}
 		after = next
@@ -116,19 +122,29 @@ func (o *observer) waitingAfter(claim string, after waiting) (next waiting, foun
 	return o.gated[claim][i], true
 }
 
-// beginTurn gives the free lock of a claim to the oldest pod that can take it, for its turn, unless turns have begun. A
-// pod that waits alone needs none. The mutex orders the last look at the claim before the event that ends its turns.
+// needsTurn reports whether the lock of a claim is free and several pods wait for it, without a turn. The caller holds
+// mu, which orders the look at the claim before the event that ends its turns.
+func (o *observer) needsTurn(claim string) bool {
+	_, begun := o.turns[claim]
+	c, found := o.claims.Get(claim)
+	return !begun && found && !c.marked() && len(o.gated[claim]) > 1
+}
+
+// beginTurn gives the free lock of a claim to the oldest pod that can take it, for its turn, unless turns have begun.
 func (o *observer) beginTurn(claim string) bool {
+	o.mu.Lock()
+	needed := o.needsTurn(claim)
+	o.mu.Unlock()
+	if !needed {
+		return false
+	}
 	oldest := o.next(claim, waiting{})
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, begun := o.turns[claim]
-	c, found := o.claims.Get(claim)
-	if begun || !found || c.marked() || len(o.gated[claim]) < 2 {
-		return false
+	if needed = o.needsTurn(claim); needed {
+		o.setTurn(claim, oldest)
 	}
-	o.setTurn(claim, oldest)
-	return true
+	return needed
 }
 
 // setTurn gives a turn to a pod, or to all pods if the pod no longer waits. The caller holds mu.
@@ -163,6 +179,9 @@ func (o *observer) turnsOf(p *pod, claims []string) map[string]turn {
 // passTurn passes a turn to the next pod that can take the lock, unless the turn has changed since. Without such a pod,
 // all pods may try.
 func (o *observer) passTurn(claim string, last turn) {
+	if now, _ := o.turn(claim); now != last {
+		return
+	}
 	next := o.next(claim, last.pod)
 	o.mu.Lock()
 	same := o.turns[claim] == last

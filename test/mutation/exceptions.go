@@ -89,7 +89,9 @@ var exceptions = []exception{
 	{"pkg/statefulset:releaser.set/without f.Rules.Removing = true",
 		"a set that is not known to lack anything loses the annotation anyway"},
 	{"pkg/singlenode:*/if !found {return controller.Done()} → never", "on facts that are zero nothing is decided"},
-	{"pkg/singlenode:observer.waitsForTurn/without !begun &&", "it saves the search for the oldest pod"},
+	{"pkg/singlenode:observer.beginTurn/if !needed {return false} → never", "it saves the search for the oldest pod"},
+	{"pkg/singlenode:observer.passTurn/if now, _ := o.turn(claim); now != last {return} → never",
+		"it saves the search for the next pod"},
 	{"pkg/singlenode:Controller.callOne/if err = failed; found {reply.Users = []singlenode.User{c.observer.user(p)}} → " +
 		"always", "a pod without a UID has no lock"},
 	{"pkg/singlenode:claimOf/without c.Namespace = unique.Make(o.Namespace).Value()", "it saves memory"},
