@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -398,12 +399,26 @@ func (w *workload) waitReplaced(nodes ...string) {
 	w.T.Helper()
 	var pod *v1.Pod
 	if !w.Happens(func() bool {
-		pod = w.pod()
+		if pod = w.pod(); pod != nil && pod.UID != w.first {
+			w.touch(pod)
+		}
 		is := func(node string) bool { return runs(pod, node) && pod.UID != w.first }
 		return slices.ContainsFunc(nodes, is)
 	}) {
 		w.T.Fatalf("another pod of %s never runs on %s: %+v", w.name, nodes, pod)
 	}
+}
+
+// touch changes a pod that kube-scheduler has not looked at for 10 seconds. If a pod replaces one of the same name while
+// the scheduler does not reach the API server, version 1.37 takes the new pod for an assigned one, and queues it only
+// once it changes again (updatePod in pkg/scheduler).
+func (w *workload) touch(pod *v1.Pod) {
+	w.T.Helper()
+	if pod.Spec.NodeName != "" || len(pod.Status.Conditions) > 0 || time.Since(pod.CreationTimestamp.Time) < 10*time.Second {
+		return
+	}
+	w.T.Logf("the scheduler does not know pod %s", pod.Name)
+	w.Pods().Patch(pod.Name, fmt.Sprintf(`{"metadata":{"annotations":{"touched":%q}}}`, pod.ResourceVersion))
 }
 
 // expectHeld checks that the first pod is there, and held, and returns it.
