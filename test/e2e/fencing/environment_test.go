@@ -409,12 +409,13 @@ func (w *workload) waitReplaced(nodes ...string) {
 	}
 }
 
-// touch changes a pod that kube-scheduler has not looked at for 10 seconds. If a pod replaces one of the same name while
-// the scheduler does not reach the API server, version 1.37 takes the new pod for an assigned one, and queues it only
-// once it changes again (updatePod in pkg/scheduler).
+// touch changes a pod that kube-scheduler has not looked at for 10 seconds. If a pod replaces one of the same name
+// while the scheduler does not reach the API server, version 1.37 takes the new pod for an assigned one, and queues it
+// only once it changes again (updatePod in pkg/scheduler).
 func (w *workload) touch(pod *v1.Pod) {
 	w.T.Helper()
-	if pod.Spec.NodeName != "" || len(pod.Status.Conditions) > 0 || time.Since(pod.CreationTimestamp.Time) < 10*time.Second {
+	age := time.Since(pod.CreationTimestamp.Time)
+	if pod.Spec.NodeName != "" || len(pod.Status.Conditions) > 0 || age < 10*time.Second {
 		return
 	}
 	w.T.Logf("the scheduler does not know pod %s", pod.Name)
