@@ -77,7 +77,7 @@ func (w *world) turnNow() string {
 	return strings.TrimPrefix(t.pod.key, "ns/")
 }
 
-// free delivers a free lock of claim data, and returns what it wakes.
+// free delivers claim data without a lock, and returns the enqueued objects.
 func (w *world) free() []string {
 	w.claim("data", free)
 	w.sync()
@@ -127,7 +127,7 @@ func TestPodTriesAgainInTurnOfNextOne(t *testing.T) {
 	}
 }
 
-// A conflict tells nothing about the pod: it tries again, or the watch shows another one with the lock.
+// A conflict does not show that the pod cannot take the lock. The pod tries again, unless another pod has the lock.
 func TestConflictPassesNoTurn(t *testing.T) {
 	w := newTurn(t)
 	w.free()

@@ -72,8 +72,8 @@ func (o *observer) waitsForTurn(p *pod, f singlenode.Facts) (waits bool) {
 	return waits
 }
 
-// freeClaims returns the keys of the claims without a lock according to the facts about a pod, and of those that need
-// one. A claim that needs none, such as a volume that many pods share, keeps no pod waiting.
+// freeClaims returns the keys of all claims without a lock according to the facts about a pod, and of the asked claims
+// among them. A claim that needs no lock, such as a volume that many pods share, keeps no pod waiting.
 func freeClaims(f singlenode.Facts) (all, asked []string) {
 	for _, c := range f.Claims {
 		if c.Claim.Locked || c.Claim.Kept {
