@@ -4,6 +4,7 @@ package spans
 
 import (
 	"context"
+	"fmt"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -31,12 +32,14 @@ const (
 // Text returns a text that is short enough for a span.
 func Text(of string) string { return text.Truncate(of, 256) }
 
-// Step carries out a step as a child of the span in ctx. Without a tracer or a span it only carries out the step.
-func Step(ctx context.Context, tracer trace.Tracer, name, reason string, do func(context.Context) error) error {
+// Step carries out a step as a child of the span in ctx, with the name of the action. Without a tracer or a span it
+// only carries out the step.
+func Step(ctx context.Context, tracer trace.Tracer, action fmt.Stringer, reason string,
+	do func(context.Context) error) error {
 	if tracer == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return do(ctx)
 	}
-	ctx, span := tracer.Start(ctx, name, trace.WithAttributes(Reason.String(reason)))
+	ctx, span := tracer.Start(ctx, action.String(), trace.WithAttributes(Reason.String(reason)))
 	// Called directly by defer, End would record the text of a panic, which may have secrets.
 	defer func() { span.End() }()
 	err := do(ctx)

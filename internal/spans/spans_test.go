@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ func TestPanicLeavesNoTextInSpan(t *testing.T) {
 		defer func() { _ = recover() }()
 		ctx, root := tracer.Start(t.Context(), "root")
 		defer func() { root.End() }()
-		_ = Step(ctx, tracer, "CreateVolume", "", func(context.Context) error { panic("password") })
+		_ = Step(ctx, tracer, bytes.NewBufferString("CreateVolume"), "", func(context.Context) error { panic("password") })
 	}()
 	ended := recorder.Ended()
 	if len(ended) != 2 || ended[0].Name() != "CreateVolume" {

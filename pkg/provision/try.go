@@ -241,7 +241,7 @@ func (w *run) do(ctx context.Context, d provision.Decision) (over bool, err erro
 	w.track.storing = w.track.storing || d.Action == provision.StorePV
 	adds := w.facts.Adds(d.Action)
 	err = w.remembered(func() error {
-		return spans.Step(ctx, w.tracer, d.Action.String(), string(d.Reason),
+		return spans.Step(ctx, w.tracer, d.Action, string(d.Reason),
 			func(ctx context.Context) error { return w.act(ctx, d) })
 	})
 	if err == nil && d.Action == provision.CreateVolume && w.facts.Record.Unfit {

@@ -81,30 +81,27 @@ func (r *Controller) traced(ctx context.Context, name string) controller.Result 
 	return r.reconcile(ctx, name)
 }
 
-// around runs a session inside the trace of its PV, if any, and opens the trace if the session reclaims. The reason
-// of the session's end is noted in the trace, which ends unless the reclaim is still under way.
-func (t *traces) around(ctx context.Context, s *reclaim.Session, first reclaim.Step, run func(context.Context) Reason) {
+// enter returns ctx inside the trace of a session's PV, if any, and opens the trace if the session reclaims. The first
+// step is the one that the session begins with. Call leave when the session has ended.
+func (t *traces) enter(ctx context.Context, s *reclaim.Session, first reclaim.Step) context.Context {
 	if t == nil {
-		run(ctx)
-		return
+		return ctx
 	}
 	pv := s.Facts.PV
 	if first.Result == reclaim.Asks && s.Ask.Action != reclaim.RemoveFinalizer {
 		t.add(pv, true)
 	}
-	defer t.end(pv.Name, func(uid types.UID) bool { return uid == pv.UID && !s.Facts.Underway() })
-	ctx = t.within(ctx, pv)
-	traceReason(ctx, run(ctx))
-}
-
-// within returns ctx inside the trace of a PV, if one is open.
-func (t *traces) within(ctx context.Context, pv volume.PV) context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if span := t.open[pv.Name][pv.UID]; span != nil {
 		return trace.ContextWithSpan(ctx, span)
 	}
 	return ctx
+}
+
+// leave ends the trace of a session's PV, unless the reclaim is still under way.
+func (t *traces) leave(s *reclaim.Session) {
+	t.end(s.Facts.PV.Name, func(uid types.UID) bool { return uid == s.Facts.PV.UID && !s.Facts.Underway() })
 }
 
 func (t *traces) add(pv volume.PV, resumed bool) {
@@ -162,7 +159,7 @@ func (t *traces) call(ctx context.Context, c reclaim.Ask, ask func(context.Conte
 		return ask(ctx)
 	}
 	traceReason(ctx, c.Reason)
-	_ = spans.Step(ctx, t.tracer, c.Action.String(), string(c.Reason), func(ctx context.Context) error {
+	_ = spans.Step(ctx, t.tracer, c.Action, string(c.Reason), func(ctx context.Context) error {
 		a = ask(ctx)
 		return a.err
 	})

@@ -30,7 +30,7 @@ func (r *Controller) reconcile(ctx context.Context, name string) (result control
 }
 
 // work runs the session on one item to its end.
-func (r *Controller) work(ctx context.Context, item reclaim.Item) (result controller.Result) {
+func (r *Controller) work(ctx context.Context, item reclaim.Item) controller.Result {
 	s, step, found := r.begin(item)
 	if !found {
 		return controller.Done()
@@ -42,12 +42,11 @@ func (r *Controller) work(ctx context.Context, item reclaim.Item) (result contro
 	}
 	pv := s.Facts.PV
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", pv.Name, "PVUID", pv.UID))
-	r.traces.around(ctx, s, step, func(ctx context.Context) Reason {
-		last, err := r.run(ctx, s, step)
-		result = r.end(ctx, s.Facts, last, err)
-		return last.Decision.Reason
-	})
-	return result
+	ctx = r.traces.enter(ctx, s, step)
+	defer r.traces.leave(s)
+	last, err := r.run(ctx, s, step)
+	traceReason(ctx, last.Decision.Reason)
+	return r.end(ctx, s.Facts, last, err)
 }
 
 // run makes the calls that a session asks for, and returns its last step, with the error of the last call.
