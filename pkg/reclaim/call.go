@@ -44,7 +44,11 @@ type answer struct {
 // learns the answer after that, so a panic of Config.Deleted must not hide it: the volume would be deleted again and
 // again.
 func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets map[string]string) answer {
+	start := r.cfg.Clock.Now()
 	a := r.traces.call(ctx, s.Ask, func(ctx context.Context) answer { return r.ask(ctx, s.Ask, secrets) })
+	if a.err == nil || a.Outcome != reclaim.NotSent && r.mayAct() == nil { // the end of the lease cuts off calls, too
+		r.metrics.called(s.Ask, a.err, r.cfg.Clock.Since(start))
+	}
 	if s.Ask.Action == reclaim.DeleteVolume && a.err == nil {
 		pv := s.Ask.PV
 		if s.Repeated() {
@@ -95,13 +99,9 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 		a.err = r.deleteVolume(ctx, pv, secrets)
 	case reclaim.DeletePV:
 		a.err = r.cluster.deletePV(ctx, pv)
-		r.metrics.unfinished(pv, a.err)
 	case reclaim.AddFinalizer, reclaim.AdoptPV, reclaim.RemoveFinalizer, reclaim.FinalizePV:
 		a.PV, a.err = r.cluster.patchFinalizers(ctx, pv, ask.Add, ask.Remove, ask.Bound)
 		a.Found, a.Version = a.PV.UID != "", a.PV.ResourceVersion
-		if ask.Action == reclaim.FinalizePV {
-			r.metrics.unfinished(pv, a.err)
-		}
 	case reclaim.Wait:
 	}
 	return a
@@ -154,15 +154,11 @@ func outcomeOfDriver(err error) reclaim.Outcome {
 }
 
 func (r *Controller) deleteVolume(ctx context.Context, pv volume.PV, secrets map[string]string) error {
-	start := r.cfg.Clock.Now()
-	call, cancel := context.WithTimeout(migration.Mark(ctx, pv.InTree), r.cfg.CallTimeout)
-	err := r.deleter.DeleteVolume(call, pv.Handle, secrets)
-	cancel()
+	ctx, cancel := context.WithTimeout(migration.Mark(ctx, pv.InTree), r.cfg.CallTimeout)
+	defer cancel()
+	err := r.deleter.DeleteVolume(ctx, pv.Handle, secrets)
 	if r.cfg.NotFoundIsDeleted && errclass.Of(err) == errclass.NotFound {
-		err = nil
-	}
-	if err == nil || r.mayAct() == nil { // a call that the end of the lease cut off is not counted as failed
-		r.metrics.deleted(pv, err, r.cfg.Clock.Since(start))
+		return nil
 	}
 	return err
 }

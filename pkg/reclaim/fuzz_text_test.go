@@ -162,8 +162,9 @@ func FuzzReports(f *testing.F) {
 		r.ReportFailure(ctx, object(pv), reason, err, true)
 		r.ReportFailure(ctx, object(pv), reclaim.ReasonVolumeFailedDelete, err, true)
 		r.ReportAside(ctx, object(pv), reason, trouble)
-		m.deleted(pv, nil, 0)
-		m.deleted(pv, err, 0)
+		deletion := reclaim.Ask{Decision: reclaim.Decision{Action: reclaim.DeleteVolume}, PV: pv}
+		m.called(deletion, nil, 0)
+		m.called(deletion, err, 0)
 		if _, err := registry.Gather(); err != nil {
 			t.Errorf("metrics: %v", err)
 		}

@@ -64,21 +64,22 @@ func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.reported, m.missed}
 }
 
-func (m *metrics) deleted(pv volume.PV, err error, took time.Duration) {
-	// The annotation that names a class can hold any bytes, and a label that is not UTF-8 makes Prometheus panic.
-	class := text.Truncate(pv.StorageClass, maxClass)
-	if err != nil {
-		m.failed.WithLabelValues(class).Inc()
+// called counts a call that deletes a volume, and a write after that which failed, as
+// sig-storage-lib-external-provisioner does.
+func (m *metrics) called(ask reclaim.Ask, err error, took time.Duration) {
+	deletion := ask.Action == reclaim.DeleteVolume
+	if !deletion && ask.Action != reclaim.DeletePV && ask.Action != reclaim.FinalizePV {
 		return
 	}
-	m.total.WithLabelValues(class).Inc()
-	m.duration.WithLabelValues(class).Observe(took.Seconds())
-}
-
-// unfinished counts a failed write after the volume's deletion, as sig-storage-lib-external-provisioner does.
-func (m *metrics) unfinished(pv volume.PV, err error) {
-	if err != nil && !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
-		m.failed.WithLabelValues(text.Truncate(pv.StorageClass, maxClass)).Inc()
+	// The annotation that names a class can hold any bytes, and a label that is not UTF-8 makes Prometheus panic.
+	class := text.Truncate(ask.PV.StorageClass, maxClass)
+	switch {
+	case err == nil && deletion:
+		m.total.WithLabelValues(class).Inc()
+		m.duration.WithLabelValues(class).Observe(took.Seconds())
+	case err == nil, errors.Is(err, kube.ErrGone), errors.Is(err, kube.ErrChanged):
+	default:
+		m.failed.WithLabelValues(class).Inc()
 	}
 }
 

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -32,6 +33,21 @@ func TestFailedDeletionMetric(t *testing.T) {
 		r.reconcile(t.Context(), "pv")
 		if got := kubetest.Count(t, r.metrics.failed.WithLabelValues("fast")); got != c.want {
 			t.Errorf("%s: %v: %v failures are counted, want %v", c.step, c.err, got, c.want)
+		}
+	}
+}
+
+// The end of the lease cuts off calls, which is no failure of the driver or the API server.
+func TestCallsCutOffAreNotFailures(t *testing.T) {
+	for _, step := range []string{"delete volume", "delete PV", "release"} {
+		term := held()
+		w, r := newWorldWith(t, Config{Lease: term})
+		w.alter(r, func(pv *volume.PV) { pv.StorageClass = "fast" })
+		w.fail[step] = context.Canceled
+		w.at(step, func() { term.set(0) })
+		r.reconcile(t.Context(), "pv")
+		if got := kubetest.Count(t, r.metrics.failed.WithLabelValues("fast")); got != 0 || !slices.Contains(w.diary, step) {
+			t.Errorf("%s: %v failures are counted after %q", step, got, w.diary)
 		}
 	}
 }
