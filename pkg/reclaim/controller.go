@@ -41,17 +41,18 @@ type Controller struct {
 	// admissions is nil without Config.AdmissionPolicy.
 	admissions *admissions
 
-	// mu guards engine, except for its Rules, which never change. Only the caches are called while it is held.
+	// mu guards engine, except for its Rules, which never change, and began. Only the caches are called while it is held.
 	mu     sync.Mutex
 	engine *reclaim.Engine
+	// began is when this replica began to lead.
+	began time.Time
 	// tripped holds a token after the brake has turned on.
 	tripped    chan struct{}
 	brakeReads brakeReads
 	// inHand counts the sessions that make calls.
 	inHand atomic.Int32
-	// ran reports that Run was called, and began is the time of that.
-	ran   atomic.Bool
-	began time.Time
+	// ran reports that Run was called.
+	ran atomic.Bool
 
 	pvCache         *kube.Cache[*volume.PV]
 	attachmentCache *kube.Cache[string]
@@ -244,12 +245,12 @@ func (r *Controller) logUnread() bool {
 
 // lead begins and ends this replica's term as leader.
 func (r *Controller) lead(leading bool) {
-	if leading {
-		r.began = r.cfg.Clock.Now()
-	}
 	r.traces.lead(leading)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if leading {
+		r.began = r.cfg.Clock.Now()
+	}
 	r.engine.Lead(leading)
 }
 

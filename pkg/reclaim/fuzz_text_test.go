@@ -158,7 +158,8 @@ func FuzzReports(f *testing.F) {
 		err := fmt.Errorf("delete volume %q: %s", handle, trouble)
 		reason := Reasons()[int(which)%len(Reasons())]
 		r.Report(ctx, object(pv), reason, reclaim.EventDetail(reclaim.Facts{PV: pv,
-			Rules: reclaim.Rules{Driver: driver, Role: volume.RoleOwner}, Siblings: []volume.PV{{Name: name}}}, reason))
+			Rules: reclaim.Rules{Driver: driver, Role: volume.RoleOwner}, Siblings: []volume.PV{{Name: name}}}, reason,
+			reclaim.Moment{TookOver: true}))
 		r.ReportFailure(ctx, object(pv), reason, err, true)
 		r.ReportFailure(ctx, object(pv), reclaim.ReasonVolumeFailedDelete, err, true)
 		r.ReportAside(ctx, object(pv), reason, trouble)

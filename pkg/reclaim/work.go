@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"errors"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -46,7 +47,7 @@ func (r *Controller) work(ctx context.Context, item reclaim.Item) controller.Res
 	defer r.traces.leave(s)
 	last, err := r.run(ctx, s, step)
 	traceReason(ctx, last.Decision.Reason)
-	return r.end(ctx, s.Facts, last, err)
+	return r.end(ctx, s.Facts.PV, last, err)
 }
 
 // run makes the calls that a session asks for, and returns its last step, with the error of the last call.
@@ -73,7 +74,8 @@ func (r *Controller) run(ctx context.Context, s *reclaim.Session, step reclaim.S
 
 // moment returns the inputs of a decision that the engine does not hold.
 func (r *Controller) moment(pv string) reclaim.Moment {
-	at := reclaim.Moment{Now: r.cfg.Clock.Now(), Leading: r.mayAct() == nil}
+	now := r.cfg.Clock.Now()
+	at := reclaim.Moment{Now: now, Leading: r.mayAct() == nil, TookOver: r.tookOver(now)}
 	if r.cfg.InFlight == nil {
 		return at
 	}
@@ -83,6 +85,13 @@ func (r *Controller) moment(pv string) reclaim.Moment {
 
 // The locked sections below end with a deferred Unlock: the queue contains a panic of its work, which must not keep the
 // lock from all other work.
+
+// tookOver reports whether this replica began to lead less than Config.TakeoverPeriod ago.
+func (r *Controller) tookOver(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return now.Sub(r.began) < r.cfg.TakeoverPeriod
+}
 
 func (r *Controller) items(name string) []reclaim.Item {
 	r.mu.Lock()
@@ -130,29 +139,28 @@ func (r *Controller) tracks(uid types.UID) bool {
 // mayAct returns an error while this replica must not begin, write or report anything.
 func (r *Controller) mayAct() error { return leadership.Check(r.cfg.Lease) }
 
-// end reports how a session ended, with err as its last error, and returns when the next decision on the PV is due.
-func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step, err error) controller.Result {
-	report, about := step.Report, object(f.PV)
-	if report.Detail != "" {
-		err = errors.New(report.Detail)
-	}
-	switch report.Kind {
+// end reports how a session on a PV ended, with err as its last error, and returns when the next decision is due.
+func (r *Controller) end(ctx context.Context, pv volume.PV, step reclaim.Step, err error) controller.Result {
+	switch report, about := step.Report, object(pv); report.Kind {
 	case reclaim.Waits:
-		r.recorder.Report(ctx, about, report.Reason, r.detail(f, report.Reason))
+		r.recorder.Report(ctx, about, report.Reason, report.Detail)
 	case reclaim.Counts:
 		r.recorder.Count(about, report.Reason)
 	case reclaim.Would:
 		r.recorder.ReportEach(ctx, about, reclaim.ReasonDryRun, report.Detail)
 	case reclaim.Failed, reclaim.FailedByCause:
+		if report.Detail != "" {
+			err = errors.New(report.Detail)
+		}
 		r.recorder.ReportFailure(ctx, about, report.Reason, err, report.Kind == reclaim.FailedByCause)
 	case reclaim.None, reclaim.Besides:
 	}
-	if !r.tracks(f.PV.UID) {
+	if !r.tracks(pv.UID) {
 		// The end of the PV may precede the answer, so whichever comes last drops the reports.
-		r.forget(f.PV.UID)
+		r.forget(pv.UID)
 	}
 	if step.Protect {
-		r.protecting.Add(f.PV.Name)
+		r.protecting.Add(pv.Name)
 	}
 	switch retries := (controller.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}); step.Result {
 	case reclaim.Soon:
@@ -166,15 +174,6 @@ func (r *Controller) end(ctx context.Context, f reclaim.Facts, step reclaim.Step
 	case reclaim.Asks, reclaim.Idle:
 	}
 	return controller.Done()
-}
-
-// detail returns the facts about this PV that complete a reason's sentence.
-func (r *Controller) detail(f reclaim.Facts, reason Reason) string {
-	detail := reclaim.EventDetail(f, reason)
-	if reason == reclaim.ReasonReclaimAbandoned && r.cfg.Clock.Since(r.began) < r.cfg.TakeoverPeriod {
-		detail += " Or the previous leader removed it after it had the volume deleted: it led until a moment ago."
-	}
-	return detail
 }
 
 // object returns the PV as Events refer to it.
@@ -216,5 +215,5 @@ func (r *Controller) endProtect(ctx context.Context, ask reclaim.Ask, a answer) 
 	if a.err == nil {
 		klog.FromContext(ctx).V(4).Info("Added the finalizer to a PV", "PV", ask.PV.Name, "reason", ask.Reason)
 	}
-	return r.end(ctx, reclaim.Facts{PV: ask.PV}, step, a.err)
+	return r.end(ctx, ask.PV, step, a.err)
 }

@@ -224,6 +224,9 @@ type Moment struct {
 	Now time.Time
 	// Leading is true if this replica may act now, by its Lease.
 	Leading bool
+	// TookOver is true if this replica began to lead a moment ago, so that the previous leader's last writes may still
+	// appear.
+	TookOver bool
 	// Log is the in-flight log's state for the volume of the PV in question, and LogProblem names the unreadable part.
 	Log        volume.InFlight
 	LogProblem string

@@ -30,15 +30,15 @@ type Explanation struct {
 func Explain(s Facts, now time.Time) Explanation {
 	d := Decide(s, now)
 	text := d.Reason.Sentence()
-	if more := Detail(s, d.Reason); more != "" {
+	if more := detail(s, d.Reason); more != "" {
 		text += " " + more
 	}
 	return Explanation{Decision: d, Text: text, Protected: s.protected(), Waits: d.Reason.Waits(),
 		NeededBy: neededBy(s)}
 }
 
-// Detail returns the facts about this PV that complete a reason's sentence, empty for none.
-func Detail(s Facts, reason Reason) string {
+// detail returns the facts about this PV that complete a reason's sentence, empty for none.
+func detail(s Facts, reason Reason) string {
 	switch reason {
 	case ReasonHeld:
 		return fmt.Sprintf("Its reason: %q.", s.PV.HeldBecause)
@@ -146,17 +146,19 @@ func whyKept(s Facts) string {
 	return ""
 }
 
-// EventDetail is Detail with a remedy for people.
-func EventDetail(s Facts, reason Reason) string {
-	detail := Detail(s, reason)
-	switch reason {
-	case ReasonClaimNamesPV:
-		detail += " " + bindOrDelete(s)
-	case ReasonTerminatingBound:
+// EventDetail returns the words that the Event of a wait adds to the reason's sentence: the facts about this PV and a
+// remedy. It is empty for none.
+func EventDetail(s Facts, reason Reason, at Moment) string {
+	words := detail(s, reason)
+	switch {
+	case reason == ReasonClaimNamesPV:
+		words += " " + bindOrDelete(s)
+	case reason == ReasonTerminatingBound:
 		return UsersOf(s.PV.Name, s.PV.Claim)
-	default:
+	case reason == ReasonReclaimAbandoned && at.TookOver:
+		words += " Or the previous leader removed it after it had the volume deleted: it led until a moment ago."
 	}
-	return detail
+	return words
 }
 
 // bindOrDelete returns the remedies for a claim that names the PV, without the binding if the PV is gone.

@@ -301,12 +301,39 @@ func TestHandlesThatDifferInCaseAreNamed(t *testing.T) {
 		ReasonSharedHandle:     `handle "VOL-1" and that of this PV, "vol-1", differ in case`,
 		ReasonVolumeLeftBehind: `PV other names "VOL-1", which differs in case`,
 	} {
-		if got := Detail(s, reason); !strings.Contains(got, want) {
+		if got := detail(s, reason); !strings.Contains(got, want) {
 			t.Errorf("%s: %q", reason, got)
 		}
 	}
 	s.Siblings[0].Handle = s.PV.Handle
-	if got := Detail(s, ReasonSharedHandle); got != "It is PV other." {
+	if got := detail(s, ReasonSharedHandle); got != "It is PV other." {
 		t.Errorf("the same handle: %q", got)
+	}
+}
+
+// A wait's report has what its Event adds to the reason: the facts, and the remedy.
+func TestReportOfWait(t *testing.T) {
+	const handle = `It is volume "vol-1".`
+	bound := released()
+	bound.PV.Phase = volume.PhaseBound
+	for _, c := range []struct {
+		f        Facts
+		reason   Reason
+		tookOver bool
+		want     string
+	}{
+		{bound, ReasonTerminatingBound, false, "`kubectl reclaim explain pv/pv` names the pods that use claim ns/claim."},
+		{released(), ReasonReclaimAbandoned, false, handle},
+		{released(), ReasonReclaimAbandoned, true,
+			handle + " Or the previous leader removed it after it had the volume deleted: it led until a moment ago."},
+		{released(), ReasonReclaim, true, ""},
+	} {
+		e, _ := engineOf(c.f.PV)
+		at := leading()
+		at.TookOver = c.tookOver
+		step := e.wait(&Session{Facts: c.f}, Step{Decision: Decision{Reason: c.reason}}, at)
+		if want := (Report{Waits, c.reason, c.want}); step.Report != want {
+			t.Errorf("%s, took over %v: %+v, want %+v", c.reason, c.tookOver, step.Report, want)
+		}
 	}
 }

@@ -80,9 +80,9 @@ func TestNodeUnclearNamesCommand(t *testing.T) {
 		"without": {unclear(terminating, unguarded), ""},
 		"gone":    {with(onNode, goneFinally, pvIs(reach(volume.ReachUnclear), terminating)), ""},
 	} {
-		detail := Detail(c.facts, ReasonNodeUnclear)
-		if !strings.Contains(detail, c.want) || strings.Contains(detail, "kubectl") == (c.want == "") {
-			t.Errorf("%s: %q, want %q", name, detail, c.want)
+		words := detail(c.facts, ReasonNodeUnclear)
+		if !strings.Contains(words, c.want) || strings.Contains(words, "kubectl") == (c.want == "") {
+			t.Errorf("%s: %q, want %q", name, words, c.want)
 		}
 	}
 }
@@ -116,10 +116,10 @@ func TestNodeUnclearKeepsVolume(t *testing.T) {
 		s := with(onNode, pvIs(reach(volume.ReachUnclear), terminating))
 		s.ClaimRead = session.Read{}
 		c.change(&s)
-		detail := Detail(s, ReasonNodeUnclear)
-		kept, deleted := strings.Contains(detail, "Keep volume"), strings.Contains(detail, "delete volume")
-		if !strings.Contains(detail, c.keep) || kept != (c.keep != "") || deleted == kept {
-			t.Errorf("%s: %q, want %q", name, detail, c.keep)
+		words := detail(s, ReasonNodeUnclear)
+		kept, deleted := strings.Contains(words, "Keep volume"), strings.Contains(words, "delete volume")
+		if !strings.Contains(words, c.keep) || kept != (c.keep != "") || deleted == kept {
+			t.Errorf("%s: %q, want %q", name, words, c.keep)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func (e *Engine) next(s *Session, at Moment) Step {
 	}
 	switch {
 	case d.Action == Wait:
-		return e.wait(s, step)
+		return e.wait(s, step, at)
 	case e.DryRun && d.Action.writes():
 		step.Result, step.Report = Idle, Report{Would, d.Reason, d.Reason.Would(d.Action)}
 		if s.Facts.End.Gone {
@@ -130,7 +130,7 @@ func (e *Engine) isDeleting(handle string) bool {
 }
 
 // wait ends a session with the reason why the PV waits.
-func (e *Engine) wait(s *Session, step Step) Step {
+func (e *Engine) wait(s *Session, step Step, at Moment) Step {
 	d := step.Decision
 	step.Result = Idle
 	if d.Timed {
@@ -139,9 +139,10 @@ func (e *Engine) wait(s *Session, step Step) Step {
 	if d.Reason == ReasonNotLeading {
 		return step // the earlier report stays
 	}
-	step.Report = Report{Kind: Waits, Reason: d.Reason}
 	if d.Quiet > 0 {
-		step.Result, step.Report.Kind = Later, Counts
+		step.Result, step.Report = Later, Report{Kind: Counts, Reason: d.Reason}
+	} else {
+		step.Report = Report{Waits, d.Reason, EventDetail(s.Facts, d.Reason, at)}
 	}
 	if d.Over {
 		e.settle(s, &step)

@@ -391,7 +391,8 @@ func TestResultOfWait(t *testing.T) {
 	held, attached := released().PV, inUse("a")
 	held.Held = true
 	e, _ := engineOf(held, attached)
-	if _, step := beginOn(t, e, Item{Name: "pv"}); step.Result != Idle || step.Report != (Report{Waits, ReasonHeld, ""}) {
+	if _, step := beginOn(t, e, Item{Name: "pv"}); step.Result != Idle ||
+		step.Report != (Report{Waits, ReasonHeld, `Its reason: "".`}) {
 		t.Errorf("held: %+v", step)
 	}
 	used := inUse("b")
