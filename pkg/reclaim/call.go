@@ -40,15 +40,10 @@ type answer struct {
 	secrets map[string]string
 }
 
-// carryOut makes the call that a session asks for, and updates traces, logs, metrics and Config.Deleted. The session
-// learns the answer after that, so a panic of Config.Deleted must not hide it: the volume would be deleted again and
-// again.
+// carryOut makes the call that a session asks for, and updates traces, logs and Config.Deleted. The session learns the
+// answer after that, so a panic of Config.Deleted must not hide it: the volume would be deleted again and again.
 func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets map[string]string) answer {
-	start := r.cfg.Clock.Now()
 	a := r.traces.call(ctx, s.Ask, func(ctx context.Context) answer { return r.ask(ctx, s.Ask, secrets) })
-	if a.err == nil || a.Outcome != reclaim.NotSent && r.mayAct() == nil { // the end of the lease cuts off calls, too
-		r.metrics.called(s.Ask, a.err, r.cfg.Clock.Since(start))
-	}
 	if s.Ask.Action == reclaim.DeleteVolume && a.err == nil {
 		pv := s.Ask.PV
 		if s.Repeated() {
@@ -67,10 +62,15 @@ func (r *Controller) carryOut(ctx context.Context, s *reclaim.Session, secrets m
 // ask makes the call without a change to the engine, but only if this replica leads at this moment: the process may
 // have been paused since the decision.
 func (r *Controller) ask(ctx context.Context, ask reclaim.Ask, secrets map[string]string) (a answer) {
-	if a.err = r.mayAct(); a.err == nil {
-		a = r.call(ctx, ask, secrets)
+	if err := r.mayAct(); err != nil {
+		return answer{Reply: reclaim.Reply{Outcome: reclaim.NotSent}, err: err}
 	}
+	start := r.cfg.Clock.Now()
+	a = r.call(ctx, ask, secrets)
 	a.Outcome = outcomeOf(ctx, ask.Action, a.err)
+	if a.err == nil || r.mayAct() == nil { // a call that the end of the lease cut off is no failure
+		r.metrics.called(ask, a.err, r.cfg.Clock.Since(start))
+	}
 	return a
 }
 

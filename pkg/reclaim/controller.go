@@ -246,10 +246,11 @@ func (r *Controller) logUnread() bool {
 // lead begins and ends this replica's term as leader.
 func (r *Controller) lead(leading bool) {
 	r.traces.lead(leading)
+	now := r.cfg.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if leading {
-		r.began = r.cfg.Clock.Now()
+		r.began = now
 	}
 	r.engine.Lead(leading)
 }

@@ -72,12 +72,11 @@ func (m *metrics) called(ask reclaim.Ask, err error, took time.Duration) {
 		return
 	}
 	// The annotation that names a class can hold any bytes, and a label that is not UTF-8 makes Prometheus panic.
-	class := text.Truncate(ask.PV.StorageClass, maxClass)
-	switch {
+	switch class := text.Truncate(ask.PV.StorageClass, maxClass); {
 	case err == nil && deletion:
 		m.total.WithLabelValues(class).Inc()
 		m.duration.WithLabelValues(class).Observe(took.Seconds())
-	case err == nil, errors.Is(err, kube.ErrGone), errors.Is(err, kube.ErrChanged):
+	case err == nil, !deletion && (errors.Is(err, kube.ErrGone) || errors.Is(err, kube.ErrChanged)):
 	default:
 		m.failed.WithLabelValues(class).Inc()
 	}

@@ -37,18 +37,53 @@ func TestFailedDeletionMetric(t *testing.T) {
 	}
 }
 
-// The end of the lease cuts off calls, which is no failure of the driver or the API server.
+// The end of the lease cuts off calls, which is no failure of the driver or the API server. A volume that is deleted
+// counts all the same.
 func TestCallsCutOffAreNotFailures(t *testing.T) {
-	for _, step := range []string{"delete volume", "delete PV", "release"} {
+	for _, c := range []struct {
+		step    string
+		fails   error
+		deleted float64
+	}{
+		{"delete volume", nil, 1}, {"delete volume", context.Canceled, 0},
+		{"delete PV", context.Canceled, 1}, {"release", context.Canceled, 1},
+	} {
 		term := held()
 		w, r := newWorldWith(t, Config{Lease: term})
 		w.alter(r, func(pv *volume.PV) { pv.StorageClass = "fast" })
-		w.fail[step] = context.Canceled
-		w.at(step, func() { term.set(0) })
+		w.fail[c.step] = c.fails
+		w.at(c.step, func() { term.set(0) })
 		r.reconcile(t.Context(), "pv")
-		if got := kubetest.Count(t, r.metrics.failed.WithLabelValues("fast")); got != 0 || !slices.Contains(w.diary, step) {
-			t.Errorf("%s: %v failures are counted after %q", step, got, w.diary)
+		deleted := kubetest.Count(t, r.metrics.total.WithLabelValues("fast"))
+		failed := kubetest.Count(t, r.metrics.failed.WithLabelValues("fast"))
+		if deleted != c.deleted || failed != 0 || !slices.Contains(w.diary, c.step) {
+			t.Errorf("%s: %v: %v deletions, %v failures counted after %q", c.step, c.fails, deleted, failed, w.diary)
 		}
+	}
+}
+
+// lapse is a Lease that has run out when it is checked for the first time, and is renewed after that.
+type lapse struct{ checked bool }
+
+func (l *lapse) Left() (d time.Duration) {
+	if l.checked {
+		d = time.Hour
+	}
+	l.checked = true
+	return d
+}
+
+func TestCallsNotSentAreNotFailures(t *testing.T) {
+	term := &lapse{}
+	w, r := newWorldWith(t, Config{Lease: term})
+	w.pv.StorageClass, term.checked = "fast", false
+	deletion := reclaim.Ask{Decision: reclaim.Decision{Action: reclaim.DeleteVolume}, PV: w.pv}
+	if a := r.ask(t.Context(), deletion, nil); a.Outcome != reclaim.NotSent {
+		t.Fatalf("outcome %v, %v", a.Outcome, a.err)
+	}
+	w.expect(t)
+	if got := kubetest.Count(t, r.metrics.failed.WithLabelValues("fast")); got != 0 {
+		t.Errorf("%v failures are counted", got)
 	}
 }
 

@@ -225,7 +225,7 @@ type Moment struct {
 	// Leading is true if this replica may act now, by its Lease.
 	Leading bool
 	// TookOver is true if this replica began to lead a moment ago, so that the previous leader's last writes may still
-	// appear.
+	// appear. It is for reports, and no decision depends on it.
 	TookOver bool
 	// Log is the in-flight log's state for the volume of the PV in question, and LogProblem names the unreadable part.
 	Log        volume.InFlight

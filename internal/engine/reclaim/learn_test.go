@@ -311,29 +311,27 @@ func TestHandlesThatDifferInCaseAreNamed(t *testing.T) {
 	}
 }
 
-// A wait's report has what its Event adds to the reason: the facts, and the remedy.
+// A wait's report has the words that its Event adds to the reason: the facts, and the remedy.
 func TestReportOfWait(t *testing.T) {
 	const handle = `It is volume "vol-1".`
-	bound := released()
-	bound.PV.Phase = volume.PhaseBound
+	abandoned := with(pvIs(terminating, unguarded), stripped)
 	for _, c := range []struct {
-		f        Facts
-		reason   Reason
+		facts    Facts
 		tookOver bool
-		want     string
+		want     Report
 	}{
-		{bound, ReasonTerminatingBound, false, "`kubectl reclaim explain pv/pv` names the pods that use claim ns/claim."},
-		{released(), ReasonReclaimAbandoned, false, handle},
-		{released(), ReasonReclaimAbandoned, true,
-			handle + " Or the previous leader removed it after it had the volume deleted: it led until a moment ago."},
-		{released(), ReasonReclaim, true, ""},
+		{with(pvIs(in(volume.PhaseBound), terminatingFor(3600))), false, Report{Waits, ReasonTerminatingBound,
+			"`kubectl reclaim explain pv/pv` names the pods that use claim ns/claim."}},
+		{with(pvIs(held)), true, Report{Waits, ReasonHeld, `Its reason: "".`}},
+		{abandoned, false, Report{Waits, ReasonReclaimAbandoned, handle}},
+		{abandoned, true, Report{Waits, ReasonReclaimAbandoned,
+			handle + " Or the previous leader removed it after it had the volume deleted: it led until a moment ago."}},
 	} {
-		e, _ := engineOf(c.f.PV)
+		e, _ := engineOf(c.facts.PV)
 		at := leading()
 		at.TookOver = c.tookOver
-		step := e.wait(&Session{Facts: c.f}, Step{Decision: Decision{Reason: c.reason}}, at)
-		if want := (Report{Waits, c.reason, c.want}); step.Report != want {
-			t.Errorf("%s, took over %v: %+v, want %+v", c.reason, c.tookOver, step.Report, want)
+		if _, step := e.Begin(c.facts, at); step.Report != c.want {
+			t.Errorf("took over %v: %+v, want %+v", c.tookOver, step.Report, c.want)
 		}
 	}
 }
