@@ -272,8 +272,10 @@ func (w ClusterFacts) outcome(pv explain.PV, d decision) VolumeOutcome {
 	switch reason := engine.Reason(d.Reason); {
 	case reason == engine.ReasonPolicyKeepsVolume, reason == engine.ReasonNoNode && pv.Policy == volume.PolicyRetain:
 		out.Fate, out.Text = VolumeKept, retained(pv)
-	case reason == engine.ReasonHeld && !w.obeysHolds(pv.Owner()):
-		out.Text = holdInDoubt(pv.Owner()) + "."
+	case reason == engine.ReasonHeld && w.inDoubt(pv, reason) != "":
+		out.Text = w.inDoubt(pv, reason) + "."
+	case w.inDoubt(pv, reason) != "":
+		out.Text += " " + w.inDoubt(pv, reason) + "."
 	case reason == engine.ReasonHeld:
 		out.Fate = VolumeKept
 	case gone && (reason == engine.ReasonReclaim || reason == engine.ReasonLeftToPeer):
@@ -286,6 +288,31 @@ func (w ClusterFacts) outcome(pv explain.PV, d decision) VolumeOutcome {
 		out.Fate = VolumeWaits
 	}
 	return out
+}
+
+// inDoubt explains why a volume may not be kept for a reason that no other provisioner than csi-reclaimer knows. It is
+// empty for other reasons, if csi-reclaimer is seen to run as the provisioner, and for a terminating PV beside a
+// companion, which the provisioner leaves alone without a finalizer of its own (shouldDelete of
+// sig-storage-lib-external-provisioner).
+func (w ClusterFacts) inDoubt(pv explain.PV, reason engine.Reason) string {
+	driver := pv.Owner()
+	if role, _ := w.RoleOf(driver); role == volume.RoleCompanion && pv.Terminating && reason != engine.ReasonHeld {
+		return ""
+	}
+	switch reason {
+	case engine.ReasonHeld, engine.ReasonDeletionsPaused, engine.ReasonSharedHandle, engine.ReasonClaimStillExists,
+		engine.ReasonClaimNamesPV, engine.ReasonTopologyNotUnique, engine.ReasonInFlight, engine.ReasonLogUnreadable:
+	default:
+		return ""
+	}
+	switch {
+	case w.obeysHolds(driver):
+		return ""
+	case reason == engine.ReasonHeld:
+		return holdInDoubt(driver)
+	}
+	return "Only csi-reclaimer keeps the volume for this reason (" + string(reason) + "), and no Lease shows that it " +
+		"runs as the provisioner of " + driver + "; an external-provisioner deletes the volume"
 }
 
 // holdInDoubt explains why a hold may not keep the volume of a PV.

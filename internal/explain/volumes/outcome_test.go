@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/explained"
 )
@@ -61,7 +62,12 @@ func TestAfterClaim(t *testing.T) {
 			f.hold("audit")
 		}, VolumeDeleted, "deletes the volume"},
 		"with an observer": {func(f *PVFacts) { f.Role = volume.RoleObserver }, VolumeDeleted, "deletes the volume"},
-		"the brake is on":  {func(f *PVFacts) { f.brake("pod-1") }, VolumeWaits, "Deletions are paused"},
+		"the brake is on": {func(f *PVFacts) {
+			f.brake("pod-1")
+			f.Leases.Value[0].Labels = map[string]string{objects.DriverLabel: driver}
+		}, VolumeWaits, "Deletions are paused"},
+		"the brake is on, and external-provisioner leads": {func(f *PVFacts) { f.brake("pod-1") }, VolumeUnknown,
+			"Only csi-reclaimer keeps the volume for this reason (DeletionsPaused), and no Lease shows"},
 		"the Lease of the provisioner beside a companion has the brake's annotation": {func(f *PVFacts) {
 			f.companion()
 			f.brake("pod-1")
@@ -72,7 +78,11 @@ func TestAfterClaim(t *testing.T) {
 			VolumeKept, "stays Released"},
 		"another PV has the volume, too": {func(f *PVFacts) {
 			f.sibling("other", func(pv *v1.PersistentVolume) { pv.Status.Phase = v1.VolumeBound })
+			f.provisioner()
 		}, VolumeWaits, "It is PV other"},
+		"another PV has the volume, too, which external-provisioner does not compare": {func(f *PVFacts) {
+			f.sibling("other", func(pv *v1.PersistentVolume) { pv.Status.Phase = v1.VolumeBound })
+		}, VolumeUnknown, "It is PV other. Only csi-reclaimer keeps the volume for this reason (SharedHandle), and no Lease"},
 		"terminating, and not protected": {func(f *PVFacts) { f.PV.Finalizers = nil; f.terminate(0) }, VolumeWaits,
 			"can be gone before its volume is deleted"},
 		"attachments cannot be read": {func(f *PVFacts) { explained.Forbid(&f.Attachments) },
@@ -97,7 +107,7 @@ func TestAfterClaim(t *testing.T) {
 			ofEBS(f.PV)
 			f.PV.Annotations[volume.AnnMigratedTo] = ebsDriver
 			f.Installed = explain.Found([]string{ebsDriver})
-		}, VolumeWaits, "It is PV static"},
+		}, VolumeUnknown, "It is PV static"},
 		"a CSI volume whose PV names an in-tree plugin": {func(f *PVFacts) { ofForeignPlugin(f) }, VolumeWaits,
 			"No program deletes the volume"},
 		"a volume created by hand": {func(f *PVFacts) {

@@ -38,7 +38,7 @@ func ExplainPV(f PVFacts) explain.Explanation {
 	s := explain.Explanation{Object: "PV " + pv.Name}
 	d := f.ifGone(f.decide(pv, f.Claim), pv.Owner())
 	s.Decision = &d.Decision
-	addPV(&s, f, pv)
+	addPV(&s, f, pv, reclaim.Reason(d.Reason))
 	addInFlight(&s, f.ClusterFacts,
 		f.InFlight.Value.Of(pv.Owner()).Matching(func(e inflight.Located) bool { return e.Names(pv.PV) }), bondOf(pv.PV))
 	addClaimOfPV(&s, f, pv)
@@ -83,7 +83,7 @@ func (f PVFacts) since(pv explain.PV) string {
 
 func phase(o *v1.PersistentVolume) string { return string(cmp.Or(o.Status.Phase, v1.VolumePending)) }
 
-func addPV(s *explain.Explanation, f PVFacts, pv explain.PV) {
+func addPV(s *explain.Explanation, f PVFacts, pv explain.PV, reason reclaim.Reason) {
 	s.AddFact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)
 	state := phase(f.PV)
 	if pv.Terminating {
@@ -96,8 +96,11 @@ func addPV(s *explain.Explanation, f PVFacts, pv explain.PV) {
 	if pv.Held {
 		s.AddFact("Held", "by the annotation %s: %q", volume.HoldAnnotation, pv.HeldBecause)
 	}
-	if pv.Held && explain.CSIName(pv.Owner()) && !f.obeysHolds(pv.Owner()) {
-		s.AddFact("In doubt", "%s", holdInDoubt(pv.Owner()))
+	if pv.Held {
+		reason = reclaim.ReasonHeld // also while another reason precedes it
+	}
+	if doubt := f.inDoubt(pv, reason); doubt != "" && explain.CSIName(pv.Owner()) {
+		s.AddFact("In doubt", "%s", doubt)
 	}
 	switch owner := pv.Owner(); {
 	case pv.Handle != "":

@@ -103,7 +103,8 @@ func TestExplainPV(t *testing.T) {
 		"braked": {func(f *PVFacts) { f.brake("pod-1") },
 			[]string{"waits (DeletionsPaused)",
 				"kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
-				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
+				"pod-1 leads (Lease kube-system/disk-csi-example-com)",
+				"In doubt     Only csi-reclaimer keeps the volume for this reason (DeletionsPaused), and no Lease shows"}},
 		"an annotation on the Lease of the provisioner beside csi-reclaimer": {func(f *PVFacts) {
 			f.companion()
 			f.relist()

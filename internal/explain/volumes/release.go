@@ -2,7 +2,10 @@ package volumes
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
 
 	engine "github.com/csi-reclaimer/csi-reclaimer/internal/engine/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/explain"
@@ -67,12 +70,33 @@ func PlanRelease(f StatusFacts, driver string) Plan {
 			p.Abandoned = append(p.Abandoned, pv.Name)
 		}
 	}
-	if guessed && role == volume.RoleCompanion && owners > 0 {
-		p.obstacle("PVs of %s carry the finalizers of role owner and of role companion: set --role=owner to remove both, "+
-			"or --role=companion if an external-provisioner manages the former", driver)
+	if guessed {
+		p.guessed(f, owners > 0)
 	}
 	p.obstacles(f)
 	return p
+}
+
+// guessed adds the obstacles of a role that was guessed; owners reports whether PVs carry the owner's finalizer.
+func (p *Plan) guessed(f StatusFacts, owners bool) {
+	switch {
+	case p.As == volume.RoleCompanion && owners:
+		p.obstacle("PVs of %s carry the finalizers of role owner and of role companion: set --role=owner to remove both, "+
+			"or --role=companion if an external-provisioner manages the former", p.Driver)
+	case p.As == volume.RoleOwner && len(p.PVs) > 0 && f.Leases.OK() && f.InFlight.OK() && !f.showsOwner(p.Driver):
+		p.obstacle("nothing shows that csi-reclaimer is the provisioner of %s, and an external-provisioner adds the same "+
+			"finalizer: set --role=owner if it has been. In role observer there is nothing to release", p.Driver)
+	}
+}
+
+// showsOwner reports whether csi-reclaimer has left more of role owner than finalizers: its Lease, or its in-flight
+// log.
+func (f StatusFacts) showsOwner(driver string) bool {
+	_, logged := f.InFlight.Value.Fill[driver]
+	return logged ||
+		slices.ContainsFunc(f.leasesOf(driver), func(l coordinationv1.Lease) bool {
+			return l.Name == objects.ElectionLeases(driver)[0] && l.Labels[objects.DriverLabel] == driver
+		})
 }
 
 func (p *Plan) obstacle(format string, args ...any) {

@@ -154,6 +154,7 @@ func TestEmptyStatusIsAnEmptyJSONList(t *testing.T) {
 
 func TestPlanRelease(t *testing.T) {
 	both := func(f *StatusFacts) { f.PVs.Value[0].HasCompanionFinalizer = true }
+	unlogged := func(f *StatusFacts) { f.InFlight.Value.Fill = map[string]float64{} }
 	cases := map[string]struct {
 		change func(*StatusFacts)
 		pvs    int
@@ -188,6 +189,23 @@ func TestPlanRelease(t *testing.T) {
 			6, []string{"!obstacles", `"listedBy":["mutatingadmissionpolicy/x"]`}},
 		"an admission policy lists another one": {func(f *StatusFacts) { f.admits("b", "mutatingadmissionpolicy/x") },
 			6, []string{"!obstacles", "!listedBy"}},
+		"nothing but finalizers, which an external-provisioner adds, too": {unlogged, 6,
+			[]string{"set --role=owner if it has been"}},
+		"nothing but finalizers, and the role is owner": {func(f *StatusFacts) { unlogged(f); f.Role = volume.RoleOwner },
+			6, []string{"!obstacles"}},
+		"the Lease of another driver shows nothing": {func(f *StatusFacts) {
+			unlogged(f)
+			f.lease("disk-csi-example-com", "the provisioner", time.Hour)
+		}, 6, []string{"set --role=owner if it has been"}},
+		"its former Lease shows it": {func(f *StatusFacts) {
+			unlogged(f)
+			f.lease("disk-csi-example-com", "pod-1", time.Hour)
+			f.Leases.Value[len(f.Leases.Value)-1].Labels = map[string]string{objects.DriverLabel: driver}
+		}, 6, []string{"!obstacles"}},
+		"an admission policy of role companion may list the driver": {func(f *StatusFacts) {
+			unlogged(f)
+			f.admits(driver, "mutatingadmissionpolicy/x")
+		}, 6, []string{"set --role=owner if it has been"}},
 		"both finalizers, role unknown": {both, 1, []string{"set --role=owner"}},
 		"both are there, and the role is owner": {func(f *StatusFacts) { both(f); f.Role = volume.RoleOwner },
 			6, []string{"!obstacles"}},
@@ -242,6 +260,9 @@ func TestPlanRelease(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			f := twoDrivers()
 			c.change(&f)
+			if f.InFlight.Value.Fill == nil {
+				f.InFlight.Value.Fill = map[string]float64{driver: 0.1}
+			}
 			p := PlanRelease(f, driver)
 			if len(p.PVs) != c.pvs || slices.Contains(p.PVs, "other") {
 				t.Errorf("PVs %q, want %d", p.PVs, c.pvs)

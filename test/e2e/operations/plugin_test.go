@@ -219,7 +219,7 @@ func TestPluginReleaseUpdatesAdmissionPolicy(t *testing.T) {
 	const object = "mutatingadmissionpolicy/" + admission.PolicyName
 	env.ExpectOutput(env.RunPlugin("release", "--driver="+env.Driver, "--dry-run"), object+" lists "+env.Driver)
 	env.WaitAdmissionInForce(true) // nothing was changed
-	output, err := env.WaitExit(env.StartPlugin("release", "--driver="+env.Driver, "--yes"))
+	output, err := env.WaitExit(env.StartPlugin("release", "--role=owner", "--driver="+env.Driver, "--yes"))
 	env.Must(err)
 	env.ExpectOutput(output, env.Driver+" was removed from "+object, "1 PV was released")
 	env.AnnotatePV(vol, "e2e.csi-reclaimer.io/touched", "yes")

@@ -117,7 +117,7 @@ func TestReleaseNamesCluster(t *testing.T) {
 		{"--dry-run", nil, []string{cluster, "!Release 2 PVs"}},
 	} {
 		out, err := root.Against(t, commandline.SomethingWaits(t), &commandline.Typing{Text: strings.NewReader("n\n")},
-			"release", "--driver="+commandline.Driver, c.flag)
+			"release", "--role=owner", "--driver="+commandline.Driver, c.flag)
 		if !errors.Is(err, c.err) {
 			t.Errorf("%s: %v, want %v", c.flag, err, c.err)
 		}
