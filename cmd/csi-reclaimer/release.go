@@ -42,8 +42,22 @@ func (r releasing) Run(ctx context.Context) error {
 	if err := removeFromPolicies(ctx, r.config, r.driver, r.stdout); err != nil {
 		return err
 	}
-	done, err := r.Release(ctx)
-	return errors.Join(printReleased(r.stdout, done, r.log.Entries(), err), r.sources(ctx))
+	done, left, err := untilSettled(r.log.Entries, func() (reclaim.Released, error) { return r.Release(ctx) })
+	return errors.Join(printReleased(r.stdout, done, left, err), r.sources(ctx))
+}
+
+// untilSettled repeats a release during which a volume in flight was settled, because its PV may have got a finalizer
+// after the release had listed the PVs. It returns the sum of all, and the entries that are left. No entry is added
+// meanwhile, so there are at most as many repetitions as entries.
+func untilSettled(entries func() []inflight.Entry,
+	release func() (reclaim.Released, error)) (sum reclaim.Released, left []inflight.Entry, err error) {
+	for before := entries(); ; before = left {
+		done, err := release()
+		sum.PVs, sum.Abandoned, sum.InFlight = sum.PVs+done.PVs, append(sum.Abandoned, done.Abandoned...), done.InFlight
+		if left = entries(); err != nil || len(left) >= len(before) {
+			return sum, left, err
+		}
+	}
 }
 
 // removeFromPolicies removes the driver from csi-reclaimer's admission policies and webhooks that list it, because
