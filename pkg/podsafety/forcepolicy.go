@@ -7,9 +7,10 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
@@ -21,9 +22,6 @@ const (
 	// for which no admission sees a DELETE. A binding whose name ends with enforced binds each to namespaces with enforced
 	// pod safety.
 	forcePolicy, evictPolicy, enforced = "csi-reclaimer-pod-force-delete", "csi-reclaimer-pod-force-evict", "-enforce"
-	// mountCondition is the match condition that extends the refusal from the end of a pod to its unmount; earlier
-	// versions of forcePolicy have another one. evictCondition is that of evictPolicy.
-	mountCondition, evictCondition = "may-run-or-be-mounted", "no-grace"
 
 	// forcePolicyEvery is the interval at which they are read.
 	forcePolicyEvery = 10 * time.Second
@@ -32,23 +30,40 @@ const (
 	forcePolicyDelay = 10 * time.Second
 )
 
+// refusal is one of the policies as shipped.
+type refusal struct {
+	policy    string
+	operation admissionv1.OperationType
+	resource  string
+	// conditions are the names of its match conditions. Each exempts something, so another one may exempt more.
+	conditions []string
+}
+
+// may-run-or-be-mounted extends the refusal from the end of a pod to its unmount; earlier versions have another
+// condition.
+var refusals = []refusal{
+	{forcePolicy, admissionv1.Delete, "pods",
+		[]string{"no-grace", "not-admitted-before", "may-run-or-be-mounted", "not-exempt"}},
+	{evictPolicy, admissionv1.Create, "pods/eviction", []string{"no-grace", "not-exempt"}},
+}
+
 // refusesForce reads whether the API server refuses unconfirmed force deletions and evictions. The result identifies
 // the objects that do, in their present versions, and is empty if one of them does not. If one does not exist, an error
 // explains the result.
 func (a apiServer) refusesForce(ctx context.Context) (by string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, kube.Timeout)
 	defer cancel()
-	for _, p := range []struct{ name, condition string }{{forcePolicy, mountCondition}, {evictPolicy, evictCondition}} {
-		policy, err := a.clients.Admission.ValidatingAdmissionPolicies().Get(ctx, p.name, metav1.GetOptions{})
+	for _, r := range refusals {
+		policy, err := a.clients.Admission.ValidatingAdmissionPolicies().Get(ctx, r.policy, metav1.GetOptions{})
 		if err != nil {
-			return "", fmt.Errorf("read ValidatingAdmissionPolicy %q: %w", p.name, err)
+			return "", fmt.Errorf("read ValidatingAdmissionPolicy %q: %w", r.policy, err)
 		}
-		bound := p.name + enforced
+		bound := r.policy + enforced
 		binding, err := a.clients.Admission.ValidatingAdmissionPolicyBindings().Get(ctx, bound, metav1.GetOptions{})
 		if err != nil {
 			return "", fmt.Errorf("read ValidatingAdmissionPolicyBinding %q: %w", bound, err)
 		}
-		if !refuses(policy, binding, p.condition) {
+		if !r.by(policy, binding) {
 			return "", nil
 		}
 		by += fmt.Sprintf("%s/%d %s/%d ", policy.UID, policy.Generation, binding.UID, binding.Generation)
@@ -56,19 +71,41 @@ func (a apiServer) refusesForce(ctx context.Context) (by string, err error) {
 	return by, nil
 }
 
-// refuses reports whether a policy and its binding refuse force deletions in namespaces that enforce pod safety. It
-// recognizes both only in their shipped form, the policy by a match condition.
-func refuses(policy *admissionv1.ValidatingAdmissionPolicy,
-	binding *admissionv1.ValidatingAdmissionPolicyBinding, condition string) bool {
-	knows := func(c admissionv1.MatchCondition) bool { return c.Name == condition }
-	fails := policy.Spec.FailurePolicy == nil || *policy.Spec.FailurePolicy == admissionv1.Fail
-	if !fails || !slices.ContainsFunc(policy.Spec.MatchConditions, knows) || len(policy.Spec.Validations) == 0 ||
-		binding.Spec.PolicyName != policy.Name || policy.DeletionTimestamp != nil || binding.DeletionTimestamp != nil ||
-		!slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny) || binding.Spec.MatchResources == nil {
+// by reports whether a policy and its binding carry out the refusal in all namespaces that enforce pod safety. It
+// recognizes what they leave out, except for users in the expression of not-exempt, which names service accounts.
+func (r refusal) by(policy *admissionv1.ValidatingAdmissionPolicy,
+	binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
+	p, b := policy.Spec, binding.Spec
+	if !denies(policy, binding) || p.MatchConstraints == nil || b.MatchResources == nil {
 		return false
 	}
-	namespaces, err := metav1.LabelSelectorAsSelector(binding.Spec.MatchResources.NamespaceSelector)
-	return err == nil && namespaces.Matches(labels.Set{podsafety.NamespaceLabel: podsafety.EnforceValue})
+	sameName := func(c admissionv1.MatchCondition, name string) bool { return c.Name == name }
+	covers := func(rule admissionv1.NamedRuleWithOperations) bool {
+		return slices.Contains(rule.Operations, r.operation) && slices.Contains(rule.Resources, r.resource) &&
+			len(rule.ResourceNames) == 0
+	}
+	enforcing := metav1.LabelSelector{MatchLabels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}
+	return slices.EqualFunc(p.MatchConditions, r.conditions, sameName) &&
+		slices.ContainsFunc(p.MatchConstraints.ResourceRules, covers) &&
+		selects(p.MatchConstraints, metav1.LabelSelector{}) && len(b.MatchResources.ResourceRules) == 0 &&
+		selects(b.MatchResources, enforcing)
+}
+
+// denies reports whether a policy and its binding deny what they match, and go on doing so.
+func denies(policy *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
+	return policy.DeletionTimestamp == nil && binding.DeletionTimestamp == nil &&
+		binding.Spec.PolicyName == policy.Name && len(policy.Spec.Validations) > 0 &&
+		ptr.Deref(policy.Spec.FailurePolicy, admissionv1.Fail) == admissionv1.Fail &&
+		slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny)
+}
+
+// selects reports whether the namespaces are selected by this selector, and all objects in them.
+func selects(m *admissionv1.MatchResources, namespaces metav1.LabelSelector) bool {
+	is := func(s *metav1.LabelSelector, want metav1.LabelSelector) bool {
+		return equality.Semantic.DeepEqual(ptr.Deref(s, metav1.LabelSelector{}), want)
+	}
+	return is(m.NamespaceSelector, namespaces) && is(m.ObjectSelector, metav1.LabelSelector{}) &&
+		len(m.ExcludeResourceRules) == 0
 }
 
 // watchForcePolicy polls whether force deletions are refused, until ctx ends.
@@ -81,7 +118,8 @@ func (c *Controller) watchForcePolicy(ctx context.Context) {
 		}
 		if changed := c.observer.forceRefused(by, c.cfg.Clock.Now()); (changed || first) && by == "" {
 			klog.FromContext(ctx).Info("Nothing shows the unmount of the volumes of held pods, because no policy refuses "+
-				"force deletions; each pod is held for longer", "policies", []string{forcePolicy, evictPolicy}, "err", err)
+				"force deletions as shipped; each pod is held for longer", "policies", []string{forcePolicy, evictPolicy},
+				"err", err)
 		}
 		first = false
 	})

@@ -49,7 +49,8 @@ func TestRefusesForceWithShippedPolicy(t *testing.T) {
 		policy  = admissionv1.ValidatingAdmissionPolicy
 		binding = admissionv1.ValidatingAdmissionPolicyBinding
 	)
-	gone := &metav1.Time{Time: time.Unix(1, 0)}
+	gone, some := &metav1.Time{Time: time.Unix(1, 0)}, &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}
+	rules := []admissionv1.NamedRuleWithOperations{{}}
 	for sentence, c := range map[string]struct {
 		change func(*policy, *binding)
 		want   bool
@@ -60,7 +61,7 @@ func TestRefusesForceWithShippedPolicy(t *testing.T) {
 		"of an earlier version": {
 			func(p *policy, _ *binding) {
 				for i := range p.Spec.MatchConditions {
-					if c := &p.Spec.MatchConditions[i]; c.Name == mountCondition {
+					if c := &p.Spec.MatchConditions[i]; c.Name == "may-run-or-be-mounted" {
 						c.Name = "may-run"
 					}
 				}
@@ -82,14 +83,53 @@ func TestRefusesForceWithShippedPolicy(t *testing.T) {
 				b.Spec.MatchResources.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a"}}
 			}, false},
 		"it names no namespaces": {func(_ *policy, b *binding) { b.Spec.MatchResources = nil }, false},
+		"it has the defaults of the API server": {
+			func(p *policy, b *binding) {
+				for _, m := range []*admissionv1.MatchResources{p.Spec.MatchConstraints, b.Spec.MatchResources} {
+					m.ObjectSelector, m.MatchPolicy = &metav1.LabelSelector{}, ptr.To(admissionv1.Equivalent)
+				}
+				p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{}
+			}, true},
+		"it leaves out a namespace": {
+			func(_ *policy, b *binding) {
+				b.Spec.MatchResources.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{
+					Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"db"}}}
+			}, false},
+		"its policy leaves out namespaces": {
+			func(p *policy, _ *binding) {
+				p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+			}, false},
+		"it leaves out pods":         {func(_ *policy, b *binding) { b.Spec.MatchResources.ObjectSelector = some }, false},
+		"its policy leaves out pods": {func(p *policy, _ *binding) { p.Spec.MatchConstraints.ObjectSelector = some }, false},
+		"it excludes resources": {
+			func(_ *policy, b *binding) { b.Spec.MatchResources.ExcludeResourceRules = rules }, false},
+		"its policy excludes resources": {
+			func(p *policy, _ *binding) { p.Spec.MatchConstraints.ExcludeResourceRules = rules }, false},
+		"it is for some resources": {
+			func(_ *policy, b *binding) { b.Spec.MatchResources.ResourceRules = rules }, false},
+		"its policy is for other resources": {
+			func(p *policy, _ *binding) {
+				p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{"pods/status"}
+			}, false},
+		"its policy is for other operations": {
+			func(p *policy, _ *binding) {
+				p.Spec.MatchConstraints.ResourceRules[0].Operations = []admissionv1.OperationType{admissionv1.Update}
+			}, false},
+		"its policy is for some names": {
+			func(p *policy, _ *binding) { p.Spec.MatchConstraints.ResourceRules[0].ResourceNames = []string{"db-0"} }, false},
+		"its policy has no constraints": {func(p *policy, _ *binding) { p.Spec.MatchConstraints = nil }, false},
+		"its policy has another condition": {
+			func(p *policy, _ *binding) {
+				p.Spec.MatchConditions = append(p.Spec.MatchConditions, admissionv1.MatchCondition{Name: "not-break-glass"})
+			}, false},
 	} {
-		p, b := shipped(t, forcePolicy)
+		p, b := shipped(t, refusals[0].policy)
 		c.change(&p, &b)
-		if got := refuses(&p, &b, mountCondition); got != c.want {
+		if got := refusals[0].by(&p, &b); got != c.want {
 			t.Errorf("%s: %t", sentence, got)
 		}
 	}
-	if p, b := shipped(t, evictPolicy); !refuses(&p, &b, evictCondition) || refuses(&p, &b, mountCondition) {
+	if p, b := shipped(t, refusals[1].policy); !refusals[1].by(&p, &b) || refusals[0].by(&p, &b) {
 		t.Error("the policy on evictions is not recognized, or is taken for the other one")
 	}
 }
