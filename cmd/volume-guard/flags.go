@@ -42,6 +42,9 @@ type options struct {
 	// releaseDrivers are the drivers whose csi-reclaimer finalizers are removed as well.
 	releaseDrivers []string
 
+	// watchFences has the controllers that protect pods watch NodeFences although node-fencing does not run.
+	watchFences bool
+
 	terminatedPods string
 	patience       time.Duration
 	podSafety      podsafety.Config
@@ -168,10 +171,11 @@ func (o *options) configs(events record.EventRecorder, metrics prometheus.Regist
 	pvs := inuse.Config{Settings: s, Mode: inuse.ModeFull, Patience: o.patience}
 	fences := o.controllers.has(nodeFencing)
 	c := configs{inTree: intree.Config{Settings: s}, claims: pvc.Config{Config: pvs, TerminatedPods: ended}, pvs: pvs,
-		singleNode: singlenode.Config{Settings: s, UnmountGrace: o.podSafety.UnmountGrace, Fences: fences},
-		podSafety:  o.podSafety, statefulSet: o.statefulSet, nodeFencing: o.nodeFencing}
+		singleNode: singlenode.Config{Settings: s, UnmountGrace: o.podSafety.UnmountGrace, Fences: fences,
+			WatchFences: o.watchFences},
+		podSafety: o.podSafety, statefulSet: o.statefulSet, nodeFencing: o.nodeFencing}
 	c.podSafety.Settings, c.statefulSet.Settings, c.nodeFencing.Settings = s, s, s
-	c.podSafety.Fences = fences
+	c.podSafety.Fences, c.podSafety.WatchFences = fences, o.watchFences
 	return c
 }
 

@@ -6,12 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
@@ -60,6 +66,45 @@ func (o *options) guards(config *rest.Config, events record.EventRecorder, metri
 	}
 	return all, nil
 }
+
+// installed creates the controllers for a cluster that has, or lacks, the kinds of node-fencing. It returns an error if
+// the API server does not serve the kinds that a controller needs.
+func (o *options) installed(ctx context.Context, config *rest.Config, events record.EventRecorder,
+	metrics prometheus.Registerer) (all guards, err error) {
+	if o.watchFences, err = o.leftFences(ctx, config); err != nil {
+		return nil, err
+	}
+	if all, err = o.guards(config, events, metrics); err != nil {
+		return nil, err
+	}
+	return all, all.installed(ctx)
+}
+
+// leftFences reports whether node-fencing may have left NodeFences that still keep nodes from volumes: it does not run,
+// but its kind is there. It waits for the API server's answer, because an unmount that a fence hinders would otherwise
+// count as done.
+func (o *options) leftFences(ctx context.Context, config *rest.Config) (bool, error) {
+	if o.controllers.has(nodeFencing) || !o.controllers.has(podSafety) { // single-node needs pod-safety
+		return false, nil
+	}
+	api, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, fmt.Errorf("create a client for the kinds of the API server: %w", err)
+	}
+	for {
+		served, err := nodefence.Served(api)
+		if err == nil {
+			return served, nil
+		}
+		klog.FromContext(ctx).Info("Whether fences hinder the unmount of volumes is not known; retrying", "err", err)
+		if !controller.Pause(ctx, clock.RealClock{}, retryKinds) {
+			return false, ctx.Err()
+		}
+	}
+}
+
+// retryKinds is the time after which leftFences asks again.
+const retryKinds = 2 * time.Second
 
 // split returns the guards that protect pods apart from the others.
 func (g guards) split() (others, ofPods guards) {

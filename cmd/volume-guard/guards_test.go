@@ -54,6 +54,46 @@ func (c *emptyCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		listKinds[resource], version)
 }
 
+// Only without node-fencing can a NodeFence be left that nothing ends. The answer is waited for.
+func TestLeftFences(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"nodefences"}]}`)
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL}
+	for _, c := range []struct {
+		controllers string
+		want        bool
+		asked       int32
+	}{
+		{"*", false, 0}, {"pod-safety,node-fencing", false, 0}, {"pod-safety", true, 2}, {"pod-safety,single-node", true, 3},
+	} {
+		o := must.Get(parse(t, "--controllers="+c.controllers))(t)
+		got, err := o.leftFences(t.Context(), config)
+		if got != c.want || err != nil || asked.Load() != c.asked {
+			t.Errorf("%s: %t, %v, after %d questions", c.controllers, got, err, asked.Load())
+		}
+		o.watchFences = got
+		all := o.configs(nil, nil)
+		if all.podSafety.WatchFences != got || all.singleNode.WatchFences != got {
+			t.Errorf("%s: pod-safety and single-node watch NodeFences: %t, %t", c.controllers, all.podSafety.WatchFences,
+				all.singleNode.WatchFences)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	o := must.Get(parse(t, "--controllers=pod-safety"))(t)
+	if _, err := o.leftFences(ended, &rest.Config{Host: "http://127.0.0.1:1"}); err == nil {
+		t.Error("nothing is known of NodeFences, and that is no error")
+	}
+}
+
 // Each object is sent once, however many controllers need it. The two lists of namespaces have different labels.
 func TestControllersShareTheirWatches(t *testing.T) {
 	t.Parallel()

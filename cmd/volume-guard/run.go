@@ -38,8 +38,8 @@ func (o *options) work(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer stopEvents()
-	all, err := o.guards(app.LeaderConfig(config, clock), events, metrics)
-	if err = cmp.Or(err, all.installed(ctx)); err != nil {
+	all, err := o.installed(ctx, app.LeaderConfig(config, clock), events, metrics)
+	if err != nil {
 		return err
 	}
 	hooks, err := o.newWebhooks(config, metrics)

@@ -1,12 +1,17 @@
 // Package nodefence reads NodeFences, for the controllers that accept a fence in force as evidence that processes have
-// ended or that a node cannot reach volumes.
+// ended or that a node cannot reach volumes, and that take it for an obstacle to the unmount of volumes.
 package nodefence
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
@@ -56,6 +61,20 @@ func (c Changes) Deleted(last Fence, _ bool) { c(Fence{Node: last.Node}) }
 // NewCache returns a watch cache of all NodeFences, which does not run yet.
 func NewCache(fences *client.Client, handler kube.Handler[Fence]) *kube.Cache[Fence] {
 	return kube.NewCache(fences.REST, client.FenceResource, &v1alpha1.NodeFence{}, kube.RecordAll(FenceOf), handler)
+}
+
+// Served reports whether the API server has the kind NodeFence. An error means that this is not known.
+func Served(by discovery.ServerResourcesInterface) (bool, error) {
+	list, err := by.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("find the kind NodeFence: %w", err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool {
+		return r.Name == client.FenceResource
+	}), nil
 }
 
 // None is an empty cache, for programs that do not read NodeFences.

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
@@ -17,6 +18,35 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
+
+func TestServed(t *testing.T) {
+	for name, c := range map[string]struct {
+		status        int
+		kinds         []string
+		served, fails bool
+	}{
+		"it is there":                 {http.StatusOK, []string{"volumelocks", "nodefences"}, true, false},
+		"the group has another kind":  {http.StatusOK, []string{"volumelocks"}, false, false},
+		"no group":                    {http.StatusNotFound, nil, false, false},
+		"the API server is not ready": {http.StatusServiceUnavailable, nil, false, true},
+		"it is forbidden":             {http.StatusForbidden, nil, false, true},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(c.status)
+			list := metav1.APIResourceList{GroupVersion: v1alpha1.GroupVersion.String()}
+			for _, kind := range c.kinds {
+				list.APIResources = append(list.APIResources, metav1.APIResource{Name: kind})
+			}
+			_ = json.NewEncoder(w).Encode(list)
+		}))
+		api := must.Get(discovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL}))(t)
+		if served, err := Served(api); served != c.served || (err != nil) != c.fails {
+			t.Errorf("%s: %t, %v", name, served, err)
+		}
+		server.Close()
+	}
+}
 
 // fence is a NodeFence with a proof of volumes, which is in force.
 func fence(alter ...func(*v1alpha1.NodeFence)) *v1alpha1.NodeFence {

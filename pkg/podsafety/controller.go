@@ -42,9 +42,12 @@ type Config struct {
 	// (deploy/manifests/pod-safety-*.yaml). Default off, which removes all VolumeLocks, as nothing else would end them.
 	VolumeLocks bool
 	// Fences accepts NodeFences in force as evidence for the release of pods, and lifts the locks of volumes that a fence
-	// keeps from a node. It needs the kind NodeFence (deploy/manifests/node-fencing-crd.yaml). Default off, so that no
-	// NodeFence is read.
+	// keeps from a node. It needs the kind NodeFence (deploy/manifests/node-fencing-crd.yaml) and a program that carries
+	// fences out. Default off.
 	Fences bool
+	// WatchFences has the wait for an unmount last while a NodeFence may keep the node from volumes, although no fence is
+	// evidence. It needs the kind NodeFence, and Fences includes it. Default off.
+	WatchFences bool
 	// NodeCondition sets the condition NodeUnreachable on pods, and removes it when the node is back. Default off,
 	// which removes the condition from all pods.
 	NodeCondition bool
@@ -99,9 +102,11 @@ func (c Config) permissions() []permission.Permission {
 				Name: policy + enforced, Verb: "get", Without: unshown})
 	}
 	if c.Fences {
-		const unfenced = "held pods of nodes that are fenced stay"
-		needed.Add(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "get")
-		needed.AddUnsafe(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "list", "watch")
+		needed.Add(v1alpha1.GroupVersion.Group, client.FenceResource, "held pods of nodes that are fenced stay", "get")
+	}
+	if c.Fences || c.WatchFences {
+		needed.AddUnsafe(v1alpha1.GroupVersion.Group, client.FenceResource,
+			"whether a fence hinders the unmount of volumes is not observed", "list", "watch")
 	}
 	c.addWrites(&needed)
 	needed.AddEvents(c.Events, "only the log and the metrics show why a pod stays")
@@ -167,7 +172,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	var fences *client.Client
-	if cfg.Fences {
+	if cfg.Fences || cfg.WatchFences {
 		if fences, err = client.New(config); err != nil {
 			return nil, err
 		}
@@ -177,7 +182,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
-	controller.Follow(c.Controller, c.observer.follow(clients, fences, cfg.Watches)...)
+	controller.Follow(c.Controller, c.observer.follow(clients, fences, cfg.Fences, cfg.Watches)...)
 	return c, nil
 }
 

@@ -1,8 +1,11 @@
 package podsafety
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +20,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/permission"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/goroutines"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/must"
 )
@@ -282,14 +284,50 @@ func TestUnmountWaitStartsAnewAfterOutage(t *testing.T) {
 	w.expectCalls(removed + "1")
 }
 
+// NodeFences hinder an unmount also where they are no evidence, because nothing carries them out.
 func TestFencesAreReadOnlyIfEnabled(t *testing.T) {
-	for _, fences := range []bool{false, true} {
-		permissions := Config{Fences: fences}.permissions()
-		asks := slices.ContainsFunc(permissions, func(p permission.Permission) bool { return p.Resource == "nodefences" })
-		c := must.Get(New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Fences: fences}))(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, test := range []struct {
+		cfg      Config
+		verbs    []string
+		evidence bool
+	}{
+		{Config{}, nil, false},
+		{Config{WatchFences: true}, []string{"list", "watch"}, false},
+		{Config{Fences: true}, []string{"get", "list", "watch"}, true},
+	} {
+		var verbs []string
+		for _, p := range test.cfg.permissions() {
+			if p.Resource == "nodefences" {
+				verbs = append(verbs, p.Verb)
+			}
+		}
+		c := must.Get(New(&rest.Config{Host: "http://127.0.0.1:1"}, test.cfg))(t)
 		_, none := c.observer.fences.(nodefence.None)
-		if asks != fences || none == fences {
-			t.Errorf("fences %t: permissions asked for %t, no cache %t", fences, asks, none)
+		watched := strings.Contains(fmt.Sprint(c.WaitSynced(gone)), "nodefences")
+		if !slices.Equal(verbs, test.verbs) || none == test.evidence || watched != (len(verbs) > 0) {
+			t.Errorf("%+v: permissions %q, no evidence %t, watched %t", test.cfg, verbs, none, watched)
 		}
 	}
+}
+
+// Without evidence, a fence is only an obstacle: the finalizer stays until it is gone, however long that takes.
+func TestFenceWithoutEvidenceHindersUnmount(t *testing.T) {
+	w := newWorld(t, Config{WatchFences: true})
+	w.observer.fences = nodefence.None{}
+	w.show(held(terminating, finished))
+	changes := nodefence.Changes(w.observer.sawFence)
+	changes.Added(nodefence.Fence{Node: "a", InForce: true, KeepsVolumes: true})
+	for range 3 {
+		w.reconcilePod()
+		w.clock.Step(time.Hour)
+	}
+	w.expectCalls()
+	changes.Deleted(nodefence.Fence{Node: "a"}, true)
+	w.reconcilePod()
+	w.expectCalls()
+	w.clock.Step(podsafety.DefaultUnmountGrace)
+	w.reconcilePod()
+	w.expectCalls(removed + "1")
 }

@@ -75,8 +75,10 @@ func newObserver(rules podsafety.Rules, marks bool, clock interface{ Now() time.
 // unknown is the answer about a watch that does not run.
 func unknown(string) bool { return false }
 
-// follow creates the caches, which do not run yet. Without a client for fences, it reads no NodeFence.
-func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *kube.Watches) []controller.Cache {
+// follow creates the caches, which do not run yet. Without a client for fences, it reads no NodeFence. With evidence,
+// fences in force are evidence; all of them may hinder an unmount.
+func (o *observer) follow(clients kube.Clients, fences *client.Client, evidence bool,
+	watches *kube.Watches) []controller.Cache {
 	rest := clients.Core.RESTClient()
 	labelled := kube.Selection{Labels: podsafety.NamespaceLabel}
 	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, kube.RecordAll(namespaceOf),
@@ -93,7 +95,9 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *
 	if fences != nil {
 		fenced := nodefence.NewCache(fences, nodefence.Changes(o.sawFence))
 		watches.Share(fenced)
-		o.fences = fenced
+		if evidence {
+			o.fences = fenced
+		}
 		caches = append(caches, fenced)
 	}
 	return caches

@@ -1,6 +1,7 @@
 package singlenode
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/api/core/v1"
@@ -158,6 +160,8 @@ func TestPermissions(t *testing.T) {
 		"by default": {Config{}, slices.Concat(reads, writes)},
 		"with Events": {Config{Settings: controllers.Settings{Events: recorder}},
 			slices.Concat(reads, writes, []string{"create events", "patch events"})},
+		"with fences that are no evidence": {Config{WatchFences: true},
+			slices.Concat(reads, writes, []string{"list nodefences", "watch nodefences"})},
 		"with fences": {Config{Fences: true},
 			slices.Concat(reads, writes, []string{"get nodefences", "list nodefences", "watch nodefences", "get nodes"})},
 		"a dry run": {Config{Settings: controllers.Settings{Events: recorder, DryRun: true}}, reads},
@@ -190,10 +194,14 @@ func TestInvalidSettings(t *testing.T) {
 
 // The kind NodeFence may not be installed.
 func TestNodeFencesAreOptional(t *testing.T) {
-	for _, fences := range []bool{true, false} {
-		c := must.Get(New(&rest.Config{Host: "localhost"}, Config{Fences: fences}))(t)
-		if _, none := c.observer.fences.(nodefence.None); none == fences {
-			t.Errorf("NodeFences are read: %t", !none)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, cfg := range []Config{{}, {WatchFences: true}, {Fences: true}} {
+		c := must.Get(New(&rest.Config{Host: "localhost"}, cfg))(t)
+		_, none := c.observer.fences.(nodefence.None)
+		watched := strings.Contains(fmt.Sprint(c.WaitSynced(gone)), "nodefences")
+		if none == cfg.Fences || watched != (cfg.Fences || cfg.WatchFences) {
+			t.Errorf("%+v: NodeFences are evidence: %t, and watched: %t", cfg, !none, watched)
 		}
 	}
 }

@@ -27,8 +27,11 @@ type Config struct {
 	// to 30 seconds if 0.
 	UnmountGrace time.Duration
 	// Fences frees locks if a NodeFence keeps the node of a terminating pod from the volume. It needs the kind NodeFence
-	// (deploy/manifests/node-fencing-crd.yaml). Default off: no NodeFence is read.
+	// (deploy/manifests/node-fencing-crd.yaml) and a program that carries fences out. Default off.
 	Fences bool
+	// WatchFences has the wait for an unmount last while a NodeFence may keep the node from volumes, although no fence is
+	// evidence. It needs the kind NodeFence, and Fences includes it. Default off.
+	WatchFences bool
 }
 
 func (c Config) withDefaults() Config {
@@ -69,9 +72,12 @@ func (c Config) permissions() []permission.Permission {
 	needed.Add("", "persistentvolumes", notAsked, "get")
 	needed.Add("storage.k8s.io", "storageclasses", notAsked, "get")
 	needed.Add("", "namespaces", notAsked, "get")
+	if c.Fences || c.WatchFences {
+		needed.AddUnsafe(v1alpha1.GroupVersion.Group, client.FenceResource,
+			"whether a fence hinders the unmount of volumes is not observed", "list", "watch")
+	}
 	if c.Fences {
 		const unfenced = "locks of pods on nodes that a fence keeps from the volume are not freed"
-		needed.AddUnsafe(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "list", "watch")
 		needed.Add(v1alpha1.GroupVersion.Group, client.FenceResource, unfenced, "get")
 		needed.Add("", "nodes", unfenced, "get")
 	}
@@ -116,7 +122,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	var fences *client.Client
-	if cfg.Fences {
+	if cfg.Fences || cfg.WatchFences {
 		if fences, err = client.New(config); err != nil {
 			return nil, err
 		}
@@ -126,7 +132,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.Checker = permission.NewChecker(clients.Authorization, cfg.permissions())
-	controller.Follow(c.Controller, c.observer.follow(clients, fences, cfg.Watches)...)
+	controller.Follow(c.Controller, c.observer.follow(clients, fences, cfg.Fences, cfg.Watches)...)
 	return c, nil
 }
 

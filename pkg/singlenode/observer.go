@@ -67,8 +67,10 @@ func newObserver(rules singlenode.Rules, clock interface{ Now() time.Time }, wak
 		gated: map[string][]waiting{}, turns: map[string]turn{}, outdated: map[types.UID]string{}}
 }
 
-// follow creates the caches without starting them. Without a client for NodeFences, none are watched.
-func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *kube.Watches) []controller.Cache {
+// follow creates the caches without starting them. Without a client for NodeFences, none are watched. With evidence,
+// fences in force are evidence; all of them may hinder an unmount.
+func (o *observer) follow(clients kube.Clients, fences *client.Client, evidence bool,
+	watches *kube.Watches) []controller.Cache {
 	core, storage := clients.Core.RESTClient(), clients.Storage.RESTClient()
 	namespaces := kube.NewCacheOf(kube.Selection{Labels: singlenode.Label}, core, "namespaces", &v1.Namespace{},
 		kube.RecordAll(namespaceOf), kube.OnChange[namespace](o.namespaceChanged))
@@ -77,7 +79,7 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *
 	pods := kube.NewCache(core, "pods", &v1.Pod{}, recordPod(o), o.podHandler())
 	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, kube.RecordAll(classOf),
 		kube.OnChange[class](o.classChanged))
-	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(fences != nil),
+	volumes := kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, recordVolume(evidence),
 		kube.OnChange[volume](o.volumeChanged))
 	nodes := kube.NewCache(core, "nodes", &v1.Node{}, kube.RecordAll(objects.WatchedNodeOf),
 		kube.OnChange[objects.WatchedNode](o.nodeChanged))
@@ -87,7 +89,9 @@ func (o *observer) follow(clients kube.Clients, fences *client.Client, watches *
 	if fences != nil {
 		fenced := nodefence.NewCache(fences, nodefence.Changes(o.sawFence))
 		watches.Share(fenced)
-		o.fences = fenced
+		if evidence {
+			o.fences = fenced
+		}
 		caches = append(caches, fenced)
 	}
 	return caches
