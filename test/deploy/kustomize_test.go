@@ -113,6 +113,9 @@ func TestKustomizeRendersManifests(t *testing.T) {
 		rendered := bareByKey(mustKustomize(t, guard, sameSettings, name))
 		for _, d := range manifestsOf(t, commonFiles+";"+c.files) {
 			key, want := d.key(), bare(d)
+			if d.GetKind() == "Namespace" && name == "settings" {
+				continue // see TestKustomizeWritesSettings
+			}
 			if key == "Deployment/"+guard && c.flags != "" {
 				changeArgs(t, want, func(args []any) []any { return append(args, c.flags) })
 			}
@@ -183,7 +186,9 @@ func TestKustomizeWritesSettings(t *testing.T) {
 			}
 		}
 		switch key := d.key(); {
-		case key == "Namespace/"+home, strings.HasPrefix(d.GetName(), "volume-guard-fence-agent"):
+		case d.GetKind() == "Namespace":
+			t.Errorf("%s is rendered, which may be there and another program's", d)
+		case strings.HasPrefix(d.GetName(), "volume-guard-fence-agent"):
 		case key == "Deployment/"+guard:
 			if name, _, _ := unstructured.NestedString(d.Object, "spec", "template", "spec",
 				"serviceAccountName"); name != account || d.GetNamespace() != home {
