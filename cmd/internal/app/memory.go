@@ -28,16 +28,16 @@ const (
 )
 
 // saveMemory sets a lower limit for garbage than the runtime's default. GOGC and GOMEMLIMIT (package runtime) take
-// precedence. limitFile contains the container's memory limit, and may be missing. paced reports that GOGC is not
+// precedence. limitFiles may contain the container's memory limit. paced reports that GOGC is not
 // set, so that a pacer may adjust it.
-func saveMemory(getenv func(string) string, limitFile string) (paced bool) {
+func saveMemory(getenv func(string) string, limitFiles []string) (paced bool) {
 	if paced = getenv("GOGC") == ""; paced {
 		debug.SetGCPercent(collectAt)
 	}
 	if getenv("GOMEMLIMIT") != "" {
 		return paced
 	}
-	if limit, found := containerLimit(limitFile); found {
+	if limit, found := containerLimit(limitFiles); found {
 		debug.SetMemoryLimit(int64(limitShare * float64(limit)))
 	}
 	return paced
@@ -82,17 +82,23 @@ func percentOf(live uint64) int {
 	return max(collectAt, int(minGarbage*100/live)/20*20)
 }
 
-// cgroupLimit contains the memory limit of this process's container (cgroup v2, memory.max).
-const cgroupLimit = "/sys/fs/cgroup/memory.max"
+// cgroupLimits contain the memory limit of this process's container: the first with cgroup v2, the second with v1.
+var cgroupLimits = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// containerLimit reads a limit in bytes, with found false if no limit is set.
-func containerLimit(file string) (limit int64, found bool) {
-	text, err := os.ReadFile(file) //nolint:gosec // the cgroup's file, or that of a test
-	if err != nil {
-		return 0, false
+// unlimited is less than the limit that cgroup v1 has for none, which is the largest number of whole pages.
+const unlimited = int64(1) << 62
+
+// containerLimit reads a limit in bytes from the first of these files that exists. found is false if no limit is set.
+func containerLimit(files []string) (limit int64, found bool) {
+	for _, file := range files {
+		text, err := os.ReadFile(file) //nolint:gosec // the cgroup's file, or that of a test
+		if err != nil {
+			continue
+		}
+		limit, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		return limit, err == nil && limit > 0 && limit < unlimited
 	}
-	limit, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	return limit, err == nil && limit > 0
+	return 0, false
 }
 
 // settling is the time allowed for the first pass over all PVs after the first lists, before which no memory is

@@ -26,6 +26,7 @@ func TestSaveMemory(t *testing.T) {
 		"without the file there is none":  {"", nil, math.MaxInt64, collectAt},
 		"an unreadable limit is no limit": {"128 MiB", nil, math.MaxInt64, collectAt},
 		"a limit of nothing is none":      {"0", nil, math.MaxInt64, collectAt},
+		"the limit for none of cgroup v1": {"9223372036854771712\n", nil, math.MaxInt64, collectAt},
 		"GOMEMLIMIT goes before the container's": {"134217728", map[string]string{"GOMEMLIMIT": "1GiB"}, math.MaxInt64,
 			collectAt},
 		"a GOGC that is set stays": {"134217728", map[string]string{"GOGC": "80"}, 120795955, 100},
@@ -34,12 +35,12 @@ func TestSaveMemory(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
 			t.Cleanup(func() { debug.SetGCPercent(percent); debug.SetMemoryLimit(limit) })
-			file := filepath.Join(t.TempDir(), "memory.max")
+			file, absent := filepath.Join(t.TempDir(), "memory.max"), filepath.Join(t.TempDir(), "memory.max")
 			if test.file != "" {
 				must.OK(t, os.WriteFile(file, []byte(test.file), 0o600))
 			}
 			if paced := saveMemory(func(name string) string { return test.environment[name] },
-				file); paced != (test.environment["GOGC"] == "") {
+				[]string{absent, file}); paced != (test.environment["GOGC"] == "") {
 				t.Errorf("paced: %v", paced)
 			}
 			if got := debug.SetMemoryLimit(-1); got != test.limit {

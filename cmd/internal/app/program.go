@@ -39,7 +39,7 @@ func Main(about *cobra.Command, o Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer logs.FlushLogs()
-	if saveMemory(os.Getenv, cgroupLimit) {
+	if saveMemory(os.Getenv, cgroupLimits) {
 		afterEachCollection(new(pacer).adjust)
 	}
 	if err := command(about, o).ExecuteContext(ctx); err != nil {
