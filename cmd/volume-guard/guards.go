@@ -81,8 +81,8 @@ func (o *options) installed(ctx context.Context, config *rest.Config, events rec
 }
 
 // leftFences reports whether node-fencing may have left NodeFences that still keep nodes from volumes: it does not run,
-// but its kind is there. It waits for the API server's answer, because an unmount that a fence hinders would otherwise
-// count as done.
+// but its kind is there. Without an answer for a while it returns an error, because an unmount that a fence hinders
+// would otherwise count as done.
 func (o *options) leftFences(ctx context.Context, config *rest.Config) (bool, error) {
 	if o.controllers.has(nodeFencing) || !o.controllers.has(podSafety) { // single-node needs pod-safety
 		return false, nil
@@ -91,20 +91,25 @@ func (o *options) leftFences(ctx context.Context, config *rest.Config) (bool, er
 	if err != nil {
 		return false, fmt.Errorf("create a client for the kinds of the API server: %w", err)
 	}
-	for {
+	for range kindTries - 1 {
 		served, err := nodefence.Served(api)
 		if err == nil {
 			return served, nil
 		}
 		klog.FromContext(ctx).Info("Whether fences hinder the unmount of volumes is not known; retrying", "err", err)
-		if !controller.Pause(ctx, clock.RealClock{}, retryKinds) {
+		if !controller.Pause(ctx, clock.RealClock{}, kindPause) {
 			return false, ctx.Err()
 		}
 	}
+	return nodefence.Served(api)
 }
 
-// retryKinds is the time after which leftFences asks again.
-const retryKinds = 2 * time.Second
+// kindTries and kindPause are the tries of leftFences and the pause between them. They end before a liveness probe
+// fails, so that the log names the cause.
+const (
+	kindTries = 5
+	kindPause = 2 * time.Second
+)
 
 // split returns the guards that protect pods apart from the others.
 func (g guards) split() (others, ofPods guards) {

@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -72,20 +73,24 @@ func (a apiServer) refusesForce(ctx context.Context) (by string, err error) {
 }
 
 // by reports whether a policy and its binding carry out the refusal in all namespaces that enforce pod safety. It
-// recognizes what they leave out, except for users in the expression of not-exempt, which names service accounts.
+// recognizes what they leave out by selectors, rules, conditions and parameters. It trusts the expressions, because
+// installers write service accounts into them.
 func (r refusal) by(policy *admissionv1.ValidatingAdmissionPolicy,
 	binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 	p, b := policy.Spec, binding.Spec
 	if !denies(policy, binding) || p.MatchConstraints == nil || b.MatchResources == nil {
 		return false
 	}
-	sameName := func(c admissionv1.MatchCondition, name string) bool { return c.Name == name }
+	conditions := sets.New[string]()
+	for _, c := range p.MatchConditions {
+		conditions.Insert(c.Name)
+	}
 	covers := func(rule admissionv1.NamedRuleWithOperations) bool {
 		return slices.Contains(rule.Operations, r.operation) && slices.Contains(rule.Resources, r.resource) &&
-			len(rule.ResourceNames) == 0
+			slices.Contains(rule.APIGroups, "") && slices.Contains(rule.APIVersions, "v1") && len(rule.ResourceNames) == 0
 	}
 	enforcing := metav1.LabelSelector{MatchLabels: map[string]string{podsafety.NamespaceLabel: podsafety.EnforceValue}}
-	return slices.EqualFunc(p.MatchConditions, r.conditions, sameName) &&
+	return conditions.Equal(sets.New(r.conditions...)) && p.ParamKind == nil &&
 		slices.ContainsFunc(p.MatchConstraints.ResourceRules, covers) &&
 		selects(p.MatchConstraints, metav1.LabelSelector{}) && len(b.MatchResources.ResourceRules) == 0 &&
 		selects(b.MatchResources, enforcing)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,7 +118,14 @@ func TestRefusesForceWithShippedPolicy(t *testing.T) {
 			}, false},
 		"its policy is for some names": {
 			func(p *policy, _ *binding) { p.Spec.MatchConstraints.ResourceRules[0].ResourceNames = []string{"db-0"} }, false},
-		"its policy has no constraints": {func(p *policy, _ *binding) { p.Spec.MatchConstraints = nil }, false},
+		"its policy is for another group": {
+			func(p *policy, _ *binding) { p.Spec.MatchConstraints.ResourceRules[0].APIGroups = []string{"apps"} }, false},
+		"its policy is for another version": {
+			func(p *policy, _ *binding) { p.Spec.MatchConstraints.ResourceRules[0].APIVersions = []string{"v2"} }, false},
+		"its policy has parameters": {
+			func(p *policy, _ *binding) { p.Spec.ParamKind = &admissionv1.ParamKind{Kind: "ConfigMap"} }, false},
+		"its conditions are in another order": {func(p *policy, _ *binding) { slices.Reverse(p.Spec.MatchConditions) }, true},
+		"its policy has no constraints":       {func(p *policy, _ *binding) { p.Spec.MatchConstraints = nil }, false},
 		"its policy has another condition": {
 			func(p *policy, _ *binding) {
 				p.Spec.MatchConditions = append(p.Spec.MatchConditions, admissionv1.MatchCondition{Name: "not-break-glass"})

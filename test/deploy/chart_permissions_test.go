@@ -57,7 +57,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		events       = "; create,patch events; get,create,update leases.coordination.k8s.io"
 		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes" +
 			"; list,watch namespaces; get,list,watch,patch persistentvolumeclaims" +
-			"; list,create,update,delete volumelocks.csi-reclaimer.io" +
+			"; list,create,update,delete volumelocks.csi-reclaimer.io; list,watch nodefences.csi-reclaimer.io" +
 			"; get validatingadmissionpolicies.admissionregistration.k8s.io" +
 			"; get validatingadmissionpolicybindings.admissionregistration.k8s.io" +
 			"; delete mutatingadmissionpolicybindings.admissionregistration.k8s.io" +

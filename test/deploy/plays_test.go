@@ -184,7 +184,7 @@ func (p plays) addVolumes() {
 		{"reclaim status", "", "", docsDriver, nil},
 		{"reclaim version", "", "", "Kubernetes version: v1.", nil},
 		{"reclaim release --driver=disk.csi.example.com --dry-run", "", "", "", nil},
-		{"reclaim release --driver=disk.csi.example.com", "", "--yes", "", nil},
+		{"reclaim release --driver=disk.csi.example.com", "", "--role=owner --yes", "", nil},
 	})
 	p["kubectl reclaim status --driver=DRIVER"] = play{scene: makeBrake, with: []string{"DRIVER", docsDriver},
 		want: "csi-reclaimer.io/brake-"}

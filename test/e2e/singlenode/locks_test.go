@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/client"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
@@ -253,6 +255,7 @@ func TestWorkloads(t *testing.T) {
 	env.run([]scenario{
 		{"a Deployment with strategy Recreate is rolled out", modeAll, testRecreate},
 		{"the pod of a Job frees its claim once it has completed", modeAll, testJob},
+		{"a fence that node-fencing has left keeps a claim in use", modeAll, testLeftFence},
 	},
 		scenario{"a ReplicaSet replaces its pod at once", modeAll, testReplicaSet},
 		scenario{"a Deployment with maxSurge 0 is rolled out", modeAll, testNoSurge},
@@ -406,6 +409,36 @@ func testJob(env *environment) {
 	if !slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return pod.UID == first.UID }) {
 		env.T.Error("the pod of the Job is gone")
 	}
+}
+
+// testLeftFence has a pod complete on a node that a fence of volumes may keep from unmounting, while no node-fencing
+// runs. The claim of a pod that completes later, elsewhere, is passed on.
+func testLeftFence(env *environment) {
+	fences, err := client.New(env.Plane.Admin())
+	env.Must(err)
+	m, claim, free := env.machine(), env.claim(), env.claim()
+	once := func(pod *v1.Pod) { pod.Spec.RestartPolicy = v1.RestartPolicyNever }
+	first, other := env.runningPod(claim, once, on(m.name)), env.runningPod(free, once)
+	fence, err := fences.Fences.Create(env.Ctx, &v1alpha1.NodeFence{ObjectMeta: metav1.ObjectMeta{Name: m.name},
+		Spec: v1alpha1.NodeFenceSpec{Reason: "test", Agents: []v1alpha1.Agent{{Name: "storage",
+			Covers: v1alpha1.CoversVolumes, NetworkFence: &v1alpha1.NetworkFenceAgent{Driver: env.Driver,
+				NetworkFenceClassName: "storage", Volumes: v1alpha1.VolumesAll}}}}},
+		metav1.CreateOptions{})
+	env.Must(err)
+	fence.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Agent: "storage", StartedAt: metav1.Now()}}
+	_, err = fences.Fences.UpdateStatus(env.Ctx, fence, metav1.UpdateOptions{})
+	env.Must(err)
+	second, third := env.pod(claim), env.pod(free)
+	env.waits(second, "ClaimInUse", claim, first.Name)
+	for _, pod := range []*objects.Pod{first, other} {
+		now, err := pod.Get(env.Ctx)
+		env.Must(err)
+		env.complete(now)
+	}
+	env.runs(third)
+	env.expectLocked(claim, first)
+	env.Must(fences.Fences.Delete(env.Ctx, fence.Name, metav1.DeleteOptions{}))
+	env.runs(second)
 }
 
 // testEviction drains pods of a Deployment with strategy Recreate, as kubectl drain does.

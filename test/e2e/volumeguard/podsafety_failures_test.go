@@ -32,6 +32,7 @@ import (
 func (env *podEnvironment) installLocks() {
 	env.T.Helper()
 	env.ApplyManifest(manifests.PodSafetyCRD)
+	env.ApplyManifest(manifests.NodeFencingCRD)
 	env.ApplyManifest(manifests.PodSafetyPolicies, guard.Account, env.User)
 }
 
