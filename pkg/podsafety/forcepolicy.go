@@ -73,8 +73,8 @@ func (a apiServer) refusesForce(ctx context.Context) (by string, err error) {
 }
 
 // by reports whether a policy and its binding carry out the refusal in all namespaces that enforce pod safety. It
-// recognizes what they leave out by selectors, rules, conditions and parameters. It trusts the expressions, because
-// installers write service accounts into them.
+// recognizes exemptions by selectors, rules, conditions and parameters. It trusts the expressions, because installers
+// write service accounts into them.
 func (r refusal) by(policy *admissionv1.ValidatingAdmissionPolicy,
 	binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 	p, b := policy.Spec, binding.Spec
@@ -96,7 +96,7 @@ func (r refusal) by(policy *admissionv1.ValidatingAdmissionPolicy,
 		selects(b.MatchResources, enforcing)
 }
 
-// denies reports whether a policy and its binding deny what they match, and go on doing so.
+// denies reports whether a policy and its binding deny the requests that match, and neither is being deleted.
 func denies(policy *admissionv1.ValidatingAdmissionPolicy, binding *admissionv1.ValidatingAdmissionPolicyBinding) bool {
 	return policy.DeletionTimestamp == nil && binding.DeletionTimestamp == nil &&
 		binding.Spec.PolicyName == policy.Name && len(policy.Spec.Validations) > 0 &&

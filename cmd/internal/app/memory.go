@@ -28,8 +28,8 @@ const (
 )
 
 // saveMemory sets a lower limit for garbage than the runtime's default. GOGC and GOMEMLIMIT (package runtime) take
-// precedence. limitFiles may contain the container's memory limit. paced reports that GOGC is not
-// set, so that a pacer may adjust it.
+// precedence. limitFiles may contain the container's memory limit. paced reports that GOGC is not set, so that a pacer
+// may adjust it.
 func saveMemory(getenv func(string) string, limitFiles []string) (paced bool) {
 	if paced = getenv("GOGC") == ""; paced {
 		debug.SetGCPercent(collectAt)
