@@ -38,6 +38,8 @@ type cluster interface {
 	// listAttachments counts the VolumeAttachments of each PV.
 	listAttachments(ctx context.Context, limit int64) (page[map[string]int], error)
 	listPVs(ctx context.Context, limit int64) (page[[]volume.PV], error)
+	// eachPV visits all PVs.
+	eachPV(ctx context.Context, visit func(volume.PV)) error
 	// listNodes returns the names of the nodes that have the topology segments of this one.
 	listNodes(ctx context.Context) (names []string, err error)
 	// patchFinalizers changes the finalizers of the PV and returns the resulting PV. With bound, the write fails unless
@@ -116,6 +118,11 @@ func (a apiServer) listPVs(ctx context.Context, limit int64) (page[[]volume.PV],
 		pvs = append(pvs, volume.At(a.node, &list.Items[i]))
 	}
 	return page[[]volume.PV]{list.Continue == "", pvs, list.ResourceVersion}, nil
+}
+
+func (a apiServer) eachPV(ctx context.Context, visit func(volume.PV)) error {
+	return kube.Each(ctx, "PVs", metav1.ListOptions{}, a.clients.Core.PersistentVolumes().List,
+		func(pv *v1.PersistentVolume) { visit(volume.At(a.node, pv)) })
 }
 
 func (a apiServer) readClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {

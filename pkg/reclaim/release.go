@@ -49,29 +49,30 @@ func (r *Controller) release(ctx context.Context) (out Released, err error) {
 	}
 	ctx, stop := leadership.WhileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
 	defer stop()
-	err = controller.Watched(ctx, r.base, func(ctx context.Context) error {
-		todo, inFlight := r.toRelease()
-		out, err = r.releaseAll(ctx, todo)
-		out.InFlight = inFlight
-		return err
-	})
+	todo, inFlight, err := r.toRelease(ctx)
+	if err != nil {
+		return out, err
+	}
+	out, err = r.releaseAll(ctx, todo)
+	out.InFlight = inFlight
 	return out, err
 }
 
-// toRelease returns the PVs to release, and the names of the PVs that keep our finalizers for the in-flight log.
-func (r *Controller) toRelease() (todo []volume.PV, inFlight []string) {
-	r.pvs.Each(func(pv *volume.PV) {
-		facts := reclaim.Facts{Rules: r.engine.Rules, Leading: true, PV: *pv, Log: r.moment(pv.Name).Log}
+// toRelease returns the PVs to release, and the names of the PVs that keep our finalizers for the in-flight log. It
+// lists them live, because the watch may not have a PV yet that was stored just before the release began.
+func (r *Controller) toRelease(ctx context.Context) (todo []volume.PV, inFlight []string, err error) {
+	err = r.cluster.eachPV(ctx, func(pv volume.PV) {
+		facts := reclaim.Facts{Rules: r.engine.Rules, Leading: true, PV: pv, Log: r.moment(pv.Name).Log}
 		switch d := reclaim.Decide(facts, r.cfg.Clock.Now()); {
 		case d.Action == reclaim.RemoveFinalizer:
-			todo = append(todo, *pv)
+			todo = append(todo, pv)
 		case d.Reason == reclaim.ReasonInFlight, d.Reason == reclaim.ReasonLogNotRead,
 			d.Reason == reclaim.ReasonLogUnreadable:
 			inFlight = append(inFlight, pv.Name)
 		}
 	})
 	slices.Sort(inFlight)
-	return todo, inFlight
+	return todo, inFlight, err
 }
 
 func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (out Released, err error) {

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,19 @@ func TestReleaseNeedsTheLog(t *testing.T) {
 	w, r := newWorldWith(t, Config{Mode: ModeRelease, InFlight: inFlightLog{}})
 	if out, err := r.Release(t.Context()); err == nil || !strings.Contains(err.Error(), "has not been read") {
 		t.Errorf("%+v, %v; diary %q", out, err, w.diary)
+	}
+}
+
+// TestReleaseListsLive: a PV that the watch does not have yet is released too.
+func TestReleaseListsLive(t *testing.T) {
+	w, r := newWorldWith(t, Config{Mode: ModeRelease})
+	w.pvs.content = []volume.PV{w.pv, sibling()}
+	if out, err := r.Release(t.Context()); err != nil || out.PVs != 2 {
+		t.Errorf("%+v, %v; diary %q", out, err, w.diary)
+	}
+	w.fail["each PV"] = errors.New("no answer")
+	if out, err := r.Release(t.Context()); err == nil || out.PVs != 0 {
+		t.Errorf("without a list: %+v, %v; diary %q", out, err, w.diary)
 	}
 }
 

@@ -98,6 +98,13 @@ func (w *world) listPVs(_ context.Context, limit int64) (page[[]volume.PV], erro
 	return w.pvs, w.did("list PVs")
 }
 
+func (w *world) eachPV(_ context.Context, visit func(volume.PV)) error {
+	for _, pv := range w.pvs.content {
+		visit(pv)
+	}
+	return w.did("each PV")
+}
+
 func (w *world) listNodes(context.Context) ([]string, error) { return w.nodes, w.did("list nodes") }
 
 func (w *world) patchFinalizers(_ context.Context, pv volume.PV, add, drop []string, bound bool) (volume.PV, error) {
