@@ -190,64 +190,34 @@ func (s step) String() string {
 	return [...]string{"Refuse", "CreatePV", "WaitReleased", "TurnPolicy", "Finished"}[s]
 }
 
-// refusal is the reason of a step, especially of a refusal.
+// refusal is the reason of a step, especially of a refusal, as a clause for messages.
 type refusal string
 
 // Reasons of the steps that decideRemediation returns.
 const (
-	// whyUnknown: PVs or VolumeAttachments were not read, so another object may name the volume.
-	whyUnknown refusal = "Unknown"
-	// whyNotReported and whyNotSuspected: the volume is not in the report, or not as a suspect.
-	whyNotReported  refusal = "NotReported"
-	whyNotSuspected refusal = "NotSuspected"
+	// whyUnknown: PVs or VolumeAttachments were not read.
+	whyUnknown      refusal = "it is not known whether another object names it"
+	whyNotReported  refusal = "the report has no volume of that name; write it as the report does"
+	whyNotSuspected refusal = "it is no suspect"
 	// whyReportOld: the report is older than maxReportAge, or has no complete leak check.
-	whyReportOld refusal = "ReportOld"
+	whyReportOld refusal = "the report is too old; have a new one made"
 	// whyNamed: a PV other than the remediation's own, or a VolumeAttachment, names the volume.
-	whyNamed refusal = "Named"
-	// whyAttached: a VolumeAttachment names a PV that does not exist, so the volume may be in use.
-	whyAttached refusal = "Attached"
+	whyNamed refusal = "an object names it by now"
+	// whyAttached: a VolumeAttachment names a PV that does not exist.
+	whyAttached refusal = "a volume of the driver is attached whose PV does not exist, and may be this one: end the pod " +
+		"that uses it. Delete the VolumeAttachment only if no node has the volume"
 	// whyNameTaken: another PV already has the name of the remediation's PV.
-	whyNameTaken refusal = "NameTaken"
-	// whyChanged: the remediation's PV exists, but is claimed, terminating, or has another policy or phase.
-	whyChanged refusal = "Changed"
-	// whyUnreserved: the remediation's PV exists, and is reserved for no claim instead of the requested one.
-	whyUnreserved refusal = "Unreserved"
-	// whyTakenBack: the PV was deleted by another client during its remediation.
-	whyTakenBack refusal = "TakenBack"
+	whyNameTaken refusal = "the name of its PV is taken"
+	// whyChanged: the remediation's PV exists in a state that none of its steps leaves.
+	whyChanged refusal = "its PV exists already, and is claimed, terminating or otherwise changed: see kubectl reclaim " +
+		"explain"
+	whyUnreserved refusal = "its PV exists already, and is not reserved for this claim: delete the PV, whose policy " +
+		"Retain keeps the volume, and have a new report made"
+	// whyTakenBack: another client deleted the PV during its remediation.
+	whyTakenBack refusal = "its PV was created, and has been deleted since"
 	// whySuspected: the volume is suspected to be a leak, or already has the remediation's PV.
-	whySuspected refusal = "LeakSuspected"
+	whySuspected refusal = "nothing in the cluster accounts for it"
 )
-
-// sentence returns the reason as a clause for messages, or the word itself for an unknown reason.
-func (w refusal) sentence() string {
-	switch w {
-	case whyUnknown:
-		return "it is not known whether another object names it"
-	case whyNotReported:
-		return "the report has no volume of that name; write it as the report does"
-	case whyNotSuspected:
-		return "it is no suspect"
-	case whyReportOld:
-		return "the report is too old; have a new one made"
-	case whyNamed:
-		return "an object names it by now"
-	case whyAttached:
-		return "a volume of the driver is attached whose PV does not exist, and may be this one: end the pod that uses it. " +
-			"Delete the VolumeAttachment only if no node has the volume"
-	case whyNameTaken:
-		return "the name of its PV is taken"
-	case whyChanged:
-		return "its PV exists already, and is claimed, terminating or otherwise changed: see kubectl reclaim explain"
-	case whyUnreserved:
-		return "its PV exists already, and is not reserved for this claim: delete the PV, whose policy Retain keeps the " +
-			"volume, and have a new report made"
-	case whyTakenBack:
-		return "its PV was created, and has been deleted since"
-	case whySuspected:
-		return "nothing in the cluster accounts for it"
-	}
-	return string(w)
-}
 
 // maxReportAge is the maximum age of a report to act on.
 const maxReportAge = 24 * time.Hour

@@ -174,20 +174,20 @@ func (m *Remediator) usersOf(ctx context.Context, driver, handle, own string) (u
 func (c situation) say(why refusal, found Found, by users) string {
 	switch why {
 	case whyNamed:
-		return why.sentence() + ": " + by.named
+		return string(why) + ": " + by.named
 	case whyAttached:
-		return why.sentence() + ": " + by.attached
+		return string(why) + ": " + by.attached
 	case whyNotSuspected:
-		return why.sentence() + ": " + string(found.Reason) + ". " + found.Reason.Sentence()
+		return string(why) + ": " + string(found.Reason) + ". " + found.Reason.Sentence()
 	case whyChanged:
-		text := why.sentence() + " pv/" + c.Own.PV.Name
+		text := string(why) + " pv/" + c.Own.PV.Name
 		if claim := c.Own.PV.Claim; claim.Name != "" {
 			text += ", whose claim is " + claim.Namespace + "/" + claim.Name
 		}
 		return text
 	case whyNameTaken, whyUnreserved:
-		return why.sentence() + " (pv/" + c.Own.PV.Name + ")"
+		return string(why) + " (pv/" + c.Own.PV.Name + ")"
 	default:
-		return why.sentence()
+		return string(why)
 	}
 }

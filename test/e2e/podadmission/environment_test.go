@@ -47,16 +47,7 @@ func TestMain(m *testing.M) {
 // install applies an operator's manifests for this version.
 func install(ctx context.Context, c *controlplane.ControlPlane, admin *kubernetes.Clientset) error {
 	cluster, client = c, admin
-	for _, file := range manifests.PodSafety(c.Version()) {
-		all, err := readManifest(file)
-		if err != nil {
-			return err
-		}
-		if err := apply(ctx, all...); err != nil {
-			return err
-		}
-	}
-	return manifests.WaitPolicies(ctx, c.Admin())
+	return manifests.Apply(ctx, c.Admin(), manifests.PodSafety(c.Version())...)
 }
 
 const (
@@ -303,12 +294,10 @@ func (o object) path() string { return path.Join(paths[o.GetKind()], o.GetName()
 // manifest returns the objects of a file.
 func manifest(t *testing.T, file string) []object {
 	t.Helper()
-	all, err := readManifest(file)
+	all, err := asObjects(manifests.Read(file))
 	must(t, err)
 	return all
 }
-
-func readManifest(file string) ([]object, error) { return asObjects(manifests.Read(file)) }
 
 func parse(t *testing.T, text string) []object {
 	t.Helper()

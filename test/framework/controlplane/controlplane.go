@@ -28,6 +28,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // portAttempts is how often other ports are tried when a program takes one between our look and our use.
@@ -238,13 +240,7 @@ func poll(ctx context.Context, question func() error) error {
 }
 
 // ForTest starts a control plane that ends with the test.
-func ForTest(t interface {
-	Helper()
-	Context() context.Context
-	Cleanup(f func())
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-}, version Version, o Options) *ControlPlane {
+func ForTest(t process.TB, version Version, o Options) *ControlPlane {
 	t.Helper()
 	o.Progress = os.Stderr
 	plane, err := Start(t.Context(), version, o)

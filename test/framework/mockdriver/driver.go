@@ -354,19 +354,8 @@ func (d *Driver) faultClient() (faults.Client, error) {
 // logLines is how much of a driver's log a failed test shows.
 const logLines = 20
 
-// TB is the part of testing.TB that ForTest needs, so that programs do not link package testing.
-type TB interface {
-	Helper()
-	Context() context.Context
-	Cleanup(func())
-	Failed() bool
-	Logf(format string, args ...any)
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // ForTest starts a driver that ends with the test, and shows its log if the test has failed.
-func ForTest(t TB, o Options) *Driver {
+func ForTest(t process.TB, o Options) *Driver {
 	t.Helper()
 	d, err := Start(t.Context(), o)
 	if err != nil {

@@ -170,17 +170,9 @@ func lastLine(err error, complaints string) error {
 // skipped.
 const RequiredVariable = "UPGRADES"
 
-// TB is the part of testing.TB that ForTest needs.
-type TB interface {
-	Helper()
-	Context() context.Context
-	Fatalf(format string, args ...any)
-	Skipf(format string, args ...any)
-}
-
 // ForTest returns the release before this checkout. Without one, it skips the test, or fails it: see
 // [RequiredVariable].
-func ForTest(t TB) Release {
+func ForTest(t process.TB) Release {
 	t.Helper()
 	r, err := Find(t.Context())
 	switch {

@@ -165,15 +165,24 @@ func ModuleRoot() (string, error) {
 	}
 }
 
-// RootForTest is ModuleRoot for a test, which fails where the folder is not found.
-func RootForTest(t interface {
+// TB is the part of testing.TB that functions ForTest need, so that programs do not link package testing.
+type TB interface {
 	Helper()
-	Fatal(args ...any)
-}) string {
+	Context() context.Context
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
+// RootForTest is ModuleRoot for a test, which fails where the folder is not found.
+func RootForTest(t TB) string {
 	t.Helper()
 	root, err := ModuleRoot()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	return root
 }

@@ -12,19 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // patience bounds the registration of a node and the removal of its objects, far above their usual time.
 const patience = 2 * time.Minute
-
-// TB is the part of testing.TB that ForTest needs, so that programs do not link package testing.
-type TB interface {
-	Helper()
-	Context() context.Context
-	Cleanup(func())
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-}
 
 // Cluster is the part of a control plane that ForTest needs.
 type Cluster interface {
@@ -62,7 +55,7 @@ func Play(ctx context.Context, cluster Cluster, name string, config Config) (nod
 // ForTest plays a node until the test ends, and returns once it is registered. Its objects are removed at the end, so
 // that no scheduler sends pods of another test to it. silence ends it before that, as a machine ends that loses power,
 // and leaves its objects.
-func ForTest(t TB, cluster Cluster, name string, config Config) (node *Node, silence func()) {
+func ForTest(t process.TB, cluster Cluster, name string, config Config) (node *Node, silence func()) {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(cluster.Admin())
 	if err != nil {
