@@ -91,6 +91,9 @@ func (r *Controller) call(ctx context.Context, ask reclaim.Ask, secrets map[stri
 		a.PVs, a.err = whole(pv, r.awaitedGone, r.pvs, func(limit int64) (page[[]volume.PV], error) {
 			return r.cluster.listPVs(ctx, limit)
 		})
+		if a.err == nil {
+			r.awaitedGone.forget(pv.UID) // a PV that is gone never changes, and each try needs a list of its own
+		}
 	case reclaim.ReadPV:
 		a.PV, a.Found, a.err = r.cluster.readPV(ctx, pv.Name)
 	case reclaim.ListNodes:

@@ -142,6 +142,21 @@ func TestIncompleteListIsAwaited(t *testing.T) {
 	}
 }
 
+// A PV of the same volume may be created between two tries, unnoticed by a watch that lags.
+func TestListOfGonePVCountsOnce(t *testing.T) {
+	w, r := newWorld(t)
+	w.pvs = page[[]volume.PV]{version: "10"}
+	r.pvs = reachedPVs{cacheOf{w}, versions{"10"}}
+	list := reclaim.Ask{Decision: reclaim.Decision{Action: reclaim.ListPVs}, PV: w.pv}
+	if a := r.call(t.Context(), list, nil); a.err != nil {
+		t.Fatal(a.err)
+	}
+	w.pvs.version = "11"
+	if a := r.call(t.Context(), list, nil); !errors.Is(a.err, errStale) {
+		t.Errorf("the next try: %v, %d lists, want a new list that the watch has not reached", a.err, len(w.diary))
+	}
+}
+
 // The claim of a sibling that is to be deleted is read before it. A PV that has taken its name has no claim that was
 // read.
 func TestReadSiblings(t *testing.T) {
