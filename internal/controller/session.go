@@ -36,12 +36,22 @@ type Calls[S Asker[Ask], Ask, Reply any] struct {
 	Wrote func(ctx context.Context, s S, ask Ask, reason string)
 }
 
-// errOutdated is the error of a write that was not sent in time. The server may have refused it for a while.
-var errOutdated = fmt.Errorf("the decision is older than %v, and is made again", session.LiveFor)
+// ErrOutdated is the error of a write that was not sent in time. The server may have refused it for a while.
+var ErrOutdated = fmt.Errorf("the decision is older than %v, and is made again", session.LiveFor)
 
 // errSlow is the error of a session that ended with TooSlow.
 var errSlow = fmt.Errorf("reads take longer than %v: each is outdated when the next one returns",
 	session.LiveFor)
+
+// WhileLive returns a context in which a client sends no request once a read of this time is no live read any more.
+func WhileLive(ctx context.Context, clock clock.PassiveClock, read time.Time) context.Context {
+	return kube.Checked(ctx, func() error {
+		if clock.Since(read) > session.LiveFor {
+			return ErrOutdated
+		}
+		return nil
+	})
+}
 
 // CarryOut makes the calls that a session asks for until its End. It returns the error behind CallFailed or TooSlow. A
 // write is sent only while its decision is as new as a live read has to be, however long rate limits and retries take.
@@ -52,12 +62,7 @@ func (c Calls[S, Ask, Reply]) CarryOut(ctx context.Context, s S) error {
 		klog.FromContext(ctx).V(5).Info("Decided", "action", action, "reason", reason)
 		sent, call := c.Clock.Now(), ctx
 		if kind == session.Writes {
-			call = kube.Checked(ctx, func() error {
-				if c.Clock.Since(sent) > session.LiveFor {
-					return errOutdated
-				}
-				return nil
-			})
+			call = WhileLive(ctx, c.Clock, sent)
 		}
 		reply, err := c.Call(call, ask)
 		c.Answer(s, reply, sent, c.Clock.Now())

@@ -123,7 +123,7 @@ func TestOutdatedWriteIsNotRetried(t *testing.T) {
 			Answer: func(s *asker, o session.Outcome, _, _ time.Time) { s.take(o) },
 			Wrote:  func(context.Context, *asker, int, string) {},
 		}.CarryOut(t.Context(), a)
-		if requests != want || errors.Is(err, errOutdated) != (want == 1) || (a.End == session.CallFailed) != (want == 1) {
+		if requests != want || errors.Is(err, ErrOutdated) != (want == 1) || (a.End == session.CallFailed) != (want == 1) {
 			t.Errorf("refused for %v: %d requests, ended as %d with %v", refused, requests, a.End, err)
 		}
 	}

@@ -32,16 +32,22 @@ func Checked(ctx context.Context, check func() error) context.Context {
 	return context.WithValue(ctx, checkKey{}, check)
 }
 
+// Check returns the error of the check that [Checked] has added to a context, for clients that fake the API server too.
+func Check(ctx context.Context) error {
+	if check, checked := ctx.Value(checkKey{}).(func() error); checked {
+		return check()
+	}
+	return nil
+}
+
 type boundedTransport struct{ http.RoundTripper }
 
 func (t boundedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if check, checked := request.Context().Value(checkKey{}).(func() error); checked {
-		if err := check(); err != nil {
-			if request.Body != nil {
-				_ = request.Body.Close() // a RoundTripper always closes it
-			}
-			return nil, fmt.Errorf("not sent: %w", err)
+	if err := Check(request.Context()); err != nil {
+		if request.Body != nil {
+			_ = request.Body.Close() // a RoundTripper always closes it
 		}
+		return nil, fmt.Errorf("not sent: %w", err)
 	}
 	response, err := t.RoundTripper.RoundTrip(request)
 	if err == nil && request.URL.Query().Get("watch") != "true" && !strings.Contains(request.URL.Path, "/proxy/") {

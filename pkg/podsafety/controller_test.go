@@ -53,9 +53,11 @@ type world struct {
 	onList     func()                // while locks are listed
 	// onVolume is called before the read of a volume.
 	onVolume func()
-	calls    []string
-	fail     map[string]error
-	events   *record.FakeRecorder
+	// onSend is called before the write of a lock.
+	onSend func()
+	calls  []string
+	fail   map[string]error
+	events *record.FakeRecorder
 }
 
 type cached[R any] map[string]R

@@ -452,12 +452,12 @@ func (w *world) list(context.Context) ([]volumeLock, error) {
 	return locks, w.call("list locks")
 }
 
-func (w *world) put(_ context.Context, l volumeLock) (volumeLock, error) {
+func (w *world) put(ctx context.Context, l volumeLock) (volumeLock, error) {
 	what := "update lock"
 	if l.object == "" {
 		what = "create lock"
 	}
-	if err := w.call("%s", what); err != nil {
+	if err := w.send(ctx, what); err != nil {
 		return volumeLock{}, err
 	}
 	w.mu.Lock()
@@ -478,8 +478,8 @@ func (w *world) put(_ context.Context, l volumeLock) (volumeLock, error) {
 	return l, nil
 }
 
-func (w *world) delete(_ context.Context, l volumeLock) error {
-	if err := w.call("delete lock"); err != nil {
+func (w *world) delete(ctx context.Context, l volumeLock) error {
+	if err := w.send(ctx, "delete lock"); err != nil {
 		return err
 	}
 	w.mu.Lock()

@@ -1,6 +1,7 @@
 package podsafety
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"testing"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/kubetest"
@@ -57,6 +60,48 @@ func TestFenceLiftsLocksOfItsVolumesOnly(t *testing.T) {
 		w.lock(t.Context(), "a")
 		if got := w.lockedVolumes(); !slices.Equal(got, want) {
 			t.Errorf("pool %s is fenced: locked %q, want %q", pool, got, want)
+		}
+	}
+}
+
+// send records a write that the context permits, after onSend.
+func (w *world) send(ctx context.Context, what string) error {
+	if w.onSend != nil {
+		w.onSend()
+	}
+	return cmp.Or(kube.Check(ctx), w.call("%s", what))
+}
+
+// A fence may end between its read and the write. The end of a pod stays.
+func TestFenceThatWasReadLongAgoLiftsNoLock(t *testing.T) {
+	t.Parallel()
+	for sentence, c := range map[string]struct {
+		slow func(w *world, long func())
+		want []string
+	}{
+		"it is read just before":   {func(*world, func()) {}, []string{"pv-logs"}},
+		"reads after it take long": {func(w *world, long func()) { w.onVolume = long }, []string{"pv-data", "pv-logs"}},
+		"the write of the lock is queued": {func(w *world, long func()) { w.onSend = long },
+			[]string{"pv-data", "pv-gone", "pv-logs"}},
+	} {
+		w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+		w.pvs["pv-data"], w.pvs["pv-logs"], w.pvs["pv-gone"] = false, false, false
+		w.away()
+		w.show(held(terminating, uses("data", "logs")))
+		w.show(held(terminating, uses("gone"), func(o *v1.Pod) { o.Name, o.UID = "gone", "uid-1" }))
+		w.lock(t.Context(), "a")
+		delete(w.live, "ns/gone")
+		w.unwatch("ns/gone")
+		w.show(held(terminating, uses("unbound"), func(o *v1.Pod) { o.Name, o.UID = "web", "uid-2" }))
+		w.showFence(ofPool("data"))
+		c.slow(w, func() { w.clock.Step(session.LiveFor + 1) })
+		done := w.lock(t.Context(), "a") == controller.Done()
+		if got := w.lockedVolumes(); !slices.Equal(got, c.want) || done != (len(got) == 1) {
+			t.Errorf("%s: done %t, locked %q, want %q", sentence, done, got, c.want)
+		}
+		w.onVolume, w.onSend = nil, nil
+		if w.lock(t.Context(), "a"); len(w.lockedVolumes()) != 1 {
+			t.Errorf("%s: the next try leaves %q locked", sentence, w.lockedVolumes())
 		}
 	}
 }
