@@ -125,14 +125,15 @@ func adviseOnLog(s *explain.Explanation, w ClusterFacts, problems []inflight.Loc
 		}
 		switch {
 		case errors.Is(p.Err, inflight.ErrVersion):
-			s.Advise("Lease %s was written by a version that is not known here. Install the later version of csi-reclaimer "+
-				"again, and let it finish its volumes", p.Lease)
+			s.Advise("Lease %s was written by a version that is not known here. Use kubectl reclaim of the version of "+
+				"csi-reclaimer. After a downgrade, install the later version again, and let it finish its volumes", p.Lease)
 		case kept != "":
 			s.Advise("Keep the volume of annotation %s of Lease %s in the storage system: %s. This only removes the entry: "+
 				"kubectl annotate lease -n %s %s %s-", p.Annotation, p.Lease, kept, namespace, name, p.Annotation)
 		case p.Annotation != "":
-			s.Advise("Look in the storage system for the volume of annotation %s of Lease %s. If there is none, or after you "+
-				"delete it there: kubectl annotate lease -n %s %s %s-", p.Annotation, p.Lease, namespace, name, p.Annotation)
+			s.Advise("Look in the storage system for the volume of annotation %s of Lease %s. If it exists, and still no PV "+
+				"names it (kubectl get pv), delete it there. Then: kubectl annotate lease -n %s %s %s-", p.Annotation, p.Lease,
+				namespace, name, p.Annotation)
 		default:
 			s.Advise("If Lease %s was restored from a backup, applied again, or belongs to no in-flight log: "+
 				"kubectl delete lease -n %s %s", p.Lease, namespace, name)

@@ -153,7 +153,7 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 			[]string{"The in-flight log (Leases): forbidden. So it is not known whether the volume is being provisioned.",
 				"!Decision"}},
 		"its entry cannot be read": {func(f *ClaimFacts) { f.entryUnreadable("pvc-c") },
-			[]string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where", "after you delete it there",
+			[]string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where", "still no PV names it (kubectl get pv)",
 				"kubectl annotate lease -n kube-system l-1 in-flight.csi-reclaimer.io/pvc-c-"}},
 		"neither its entry nor PVs can be read": {func(f *ClaimFacts) {
 			f.entryUnreadable("pvc-c")
@@ -280,7 +280,7 @@ func TestExplainPVWithVolumeInFlight(t *testing.T) {
 		"a later version wrote it": {func(f *PVFacts) {
 			f.shardUnreadable(driver, "l")
 			f.InFlight.Value.Problems[0].Err = inflight.ErrVersion
-		}, []string{"Wait, InFlightLogUnreadable", "Install the later version", "!delete lease"}},
+		}, []string{"Wait, InFlightLogUnreadable", "install the later version", "!delete lease"}},
 		"a shard of another log cannot be": {func(f *PVFacts) { f.shardUnreadable("another", "l") },
 			[]string{"DeleteVolume, Reclaim"}},
 		"a shard of an unknown driver cannot be": {func(f *PVFacts) { f.shardUnreadable("", "l") },

@@ -208,12 +208,20 @@ func unmarshal(value string, left *int) (*storedEntry, error) {
 	decoder := json.NewDecoder(bytes.NewReader(plain))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(s); err != nil {
-		return nil, err
+		return nil, unknownIf(json.Unmarshal(plain, &storedEntry{}) == nil, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one value")
 	}
 	return s, nil
+}
+
+// unknownIf returns the error of a decoder, as ErrVersion if the only cause is a field that is not known here.
+func unknownIf(unknownField bool, err error) error {
+	if unknownField {
+		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	return err
 }
 
 // content returns the decompressed value of an annotation, and takes its bytes from left, even if it fails. A nil left
@@ -254,7 +262,8 @@ func (c codec) request(r *storedRequest, chunk func(hash string) (string, bool),
 		Topology: r.Topology, Migrated: r.Migrated,
 	}
 	if err := protojson.Unmarshal(r.Create, request.Create); err != nil {
-		return Request{}, err
+		lenient := protojson.UnmarshalOptions{DiscardUnknown: true}
+		return Request{}, unknownIf(lenient.Unmarshal(r.Create, request.Create) == nil, err)
 	}
 	if r.Accessibility != nil {
 		accessibility, err := c.Load(r.Accessibility, chunk, refers)
@@ -277,8 +286,10 @@ func validate(e *Entry) error {
 		return err
 	case e.Claim.UID == "":
 		return errors.New("claim: the UID is required")
-	case len(e.Requests) == 0 || len(e.Requests) > maxRequests:
-		return fmt.Errorf("%d requests", len(e.Requests))
+	case len(e.Requests) > maxRequests:
+		return fmt.Errorf("%w: %d requests", ErrVersion, len(e.Requests))
+	case len(e.Requests) == 0:
+		return errors.New("0 requests")
 	}
 	for i := range e.Requests {
 		if err := validateRequest(&e.Requests[i], e.Volume); err != nil {

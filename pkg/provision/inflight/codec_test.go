@@ -180,6 +180,7 @@ func TestDecodeRefuses(t *testing.T) {
 	full := fullEntry()
 	stored := must.Get(newCodec("log-topology").encode(&full))(t)
 	good := plain(t, stored.value)
+	_, requests, _ := strings.Cut(strings.TrimSuffix(good, "]}"), `"requests":[`)
 	replace := func(old, by string) string {
 		if !strings.Contains(good, old) {
 			t.Fatalf("%s is not in the entry", old)
@@ -195,10 +196,12 @@ func TestDecodeRefuses(t *testing.T) {
 		"null":                      {"null", ErrVersion},
 		"no version":                {"{}", ErrVersion},
 		"a later version":           {replace(`"version":1`, `"version":2`), ErrVersion},
-		"a field more":              {replace(`"version":1`, `"version":1,"more":true`), ErrDecode},
-		"a field more of a request": {replace(`"mayReschedule":true`, `"mayReschedule":true,"more":true`), ErrDecode},
-		"a field more of the call":  {replace(`"create":{`, `"create":{"more":true,`), ErrDecode},
-		"a field more of the PV":    {replace(`"persistentVolume":{`, `"persistentVolume":{"more":true,`), ErrDecode},
+		"a field more":              {replace(`"version":1`, `"version":1,"more":true`), ErrVersion},
+		"a field more of a request": {replace(`"mayReschedule":true`, `"mayReschedule":true,"more":true`), ErrVersion},
+		"a field more of the call":  {replace(`"create":{`, `"create":{"more":true,`), ErrVersion},
+		"a field more of the PV":    {replace(`"persistentVolume":{`, `"persistentVolume":{"more":true,`), ErrVersion},
+		"three requests":            {replace(`"requests":[`, `"requests":[`+strings.Repeat(requests+",", 2)), ErrVersion},
+		"a field more, and cut off": {replace(`"version":1`, `"version":1,"more":true`)[:99], ErrDecode},
 		"secrets":                   {replace(`"create":{`, `"create":{"secrets":{"a":"b"},`), ErrDecode},
 		"something behind":          {good + "{}", ErrDecode},
 		"cut off":                   {good[:len(good)/2], ErrDecode},

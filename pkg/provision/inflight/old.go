@@ -23,6 +23,7 @@ import (
 //   - An entry counts if the young Lease has it, or if the old one has it and the young one has splitVersion.
 //   - A new or changed entry is written to the young Lease, and counts in place of an old one.
 //   - The old Lease is written first. It keeps each entry until that is removed or moves again.
+//   - It has splitVersion while it has entries, or a former release would call it no Lease of a log, to be deleted.
 
 const (
 	// oldSuffix ends the name of the Lease with the old entries of a shard.
@@ -196,7 +197,7 @@ func (l *Log) writeOld(ctx context.Context, s *shard, seen view, whole *coordina
 			return nil, err
 		}
 	}
-	v, err := l.send(ctx, compose(view{lease: old}, own, next, func(key string) bool { return entryOf(key) == "" }))
+	v, err := l.send(ctx, composeOld(view{lease: old}, own, next, noEntry))
 	if err == nil {
 		return v.lease, nil
 	}
@@ -207,6 +208,16 @@ func (l *Log) writeOld(ctx context.Context, s *shard, seen view, whole *coordina
 	}
 	return seen.old, err
 }
+
+// composeOld is compose for an old Lease with these entries.
+func composeOld(seen view, own meta, entries map[string]string, kept func(key string) bool) *coordinationv1.Lease {
+	if len(entries) > 0 {
+		own.Version = splitVersion
+	}
+	return compose(seen, own, entries, kept)
+}
+
+func noEntry(key string) bool { return entryOf(key) == "" }
 
 // openOld returns the old Lease of a shard for which it does not count yet, whatever its content. It fails if another
 // process may lead: the resourceVersion of a Lease that this process has not written proves nothing otherwise.
@@ -241,7 +252,8 @@ func (l *Log) stay(ctx context.Context, s *shard, err error) {
 		"carries them", "lease", s.name+oldSuffix, "err", err)
 }
 
-// gather stores all entries in the young Leases, so that a former release can read them.
+// gather stores all entries in the young Leases, so that a former release can read them, and then empties the old ones,
+// which count no more.
 func (l *Log) gather(ctx context.Context) {
 	ctx, cancel := l.call(ctx, gatherLimit, errSlow)
 	defer cancel()
@@ -249,17 +261,21 @@ func (l *Log) gather(ctx context.Context) {
 	for _, s := range l.shards {
 		l.mu.Lock()
 		split := s.seen.old != nil
-		var lease *coordinationv1.Lease
+		var lease, emptied *coordinationv1.Lease
 		if split {
 			s.fit(l.own)
-			lease = youngOf(s.compose(l.own), nil)
+			lease, emptied = youngOf(s.compose(l.own), nil), composeOld(view{lease: s.seen.old}, l.own, nil, noEntry)
 		}
 		l.mu.Unlock()
 		if !split {
 			continue
 		}
 		all.Go(func() {
-			if _, err := l.send(ctx, lease); err != nil {
+			_, err := l.send(ctx, lease)
+			if err == nil {
+				_, err = l.send(ctx, emptied)
+			}
+			if err != nil {
 				klog.FromContext(ctx).Info("Old entries of the in-flight log stay in their Lease", "lease", s.name+oldSuffix,
 					"err", err)
 			}
@@ -315,7 +331,7 @@ func (t *takeOver) takeOld(ctx context.Context) error {
 		}
 		own := t.own
 		own.Write++
-		v, err = t.log.send(ctx, compose(v, own, nil, func(string) bool { return true }))
+		v, err = t.log.send(ctx, composeOld(v, own, v.entries(), func(string) bool { return true }))
 		if err != nil {
 			return fmt.Errorf("write Lease %s: %w", name, err)
 		}

@@ -32,9 +32,20 @@ func doubt(t *testing.T, s *store, n int) (p *process, v []string) {
 	return p, v
 }
 
-// wantPlaces checks the entries in both Leases of shard 3, and that a former release reads the young one only if the
-// old one does not count.
+// wantPlaces checks the entries in both Leases of shard 3, and that a former release reads no Lease of which it would
+// miss entries, or which it takes for foreign.
 func (s *store) wantPlaces(t *testing.T, young, old []string) {
+	t.Helper()
+	if o := (view{lease: s.read(oldName)}); len(o.entries()) > 0 != (look(o.lease, driver).meta.Version == splitVersion) {
+		t.Errorf("the old Lease has version %d and %v", look(o.lease, driver).meta.Version, o.entries())
+	}
+	s.want(t, young, old)
+}
+
+// wantYoung checks that the young Lease has all entries, whatever is in an old one that does not count.
+func (s *store) wantYoung(t *testing.T, young []string) { s.want(t, young, nil) }
+
+func (s *store) want(t *testing.T, young, old []string) {
 	t.Helper()
 	keys := func(lease *coordinationv1.Lease) []string {
 		return slices.Sorted(maps.Keys(view{lease: lease}.entries()))
@@ -370,8 +381,10 @@ func TestOldLeaseThatDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		p, v := doubt(t, s, 3)
+		s.fail(denied.to("update").of(oldName)) // or the stop would empty it
 		p.stop()
-		s.wantPlaces(t, v, nil) // the stop has gathered them
+		s.fail(nil)
+		s.wantYoung(t, v)
 		if got := len(view{lease: s.read(oldName)}.entries()); got != 3 {
 			t.Errorf("the old Lease has %d entries", got)
 		}
@@ -383,6 +396,20 @@ func TestOldLeaseThatDoesNotCount(t *testing.T) {
 		next.run()
 		time.Sleep(5 * time.Minute)
 		s.wantPlaces(t, nil, v[1:])
+	})
+}
+
+// TestStopEmptiesOldLease: a former release would take its entries for volumes in flight in another log.
+func TestStopEmptiesOldLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		p, v := doubt(t, s, 3)
+		p.stop()
+		s.wantPlaces(t, v, nil)
+		if got := (view{lease: s.read(oldName)}).entries(); len(got) > 0 {
+			t.Errorf("the old Lease has %v", got)
+		}
+		start(t, settings(s, "two")).wantState(v[0], Open)
 	})
 }
 
@@ -410,7 +437,7 @@ func TestOldLeaseThatMayNotBeUsed(t *testing.T) {
 				time.Sleep(70 * time.Second)
 				p.mustPut(v[1:]...)
 				time.Sleep(time.Hour)
-				s.wantPlaces(t, v, nil)
+				s.wantYoung(t, v)
 				if n := s.count("create", "update"); n > 400 {
 					t.Errorf("%d writes", n)
 				}

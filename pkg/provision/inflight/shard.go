@@ -342,7 +342,7 @@ func (s *shard) admit(it, before *item, own meta) error {
 			return fmt.Errorf("%w: it takes %d bytes of the %d that a Lease has for entries (stored in %d, %d before "+
 				"compression)", ErrTooLarge, alone, room-reserve, len(it.value), it.content)
 		}
-		return fmt.Errorf("%w: in Lease %s, %s", ErrFull, s.name, s.largest())
+		return fmt.Errorf("%w: Lease %s has no room beside its %d entries", ErrFull, s.name, len(s.want)-1)
 	}
 	for _, by := range owners {
 		if held, count := s.held(by, by.of(it.entry)); count > 1 && held > by.share*free {
@@ -385,19 +385,4 @@ func (s *shard) alone(it *item, own meta) int {
 	only := *s
 	only.want, only.kept = map[string]*item{annotationKey(it.entry.Volume): it}, nil
 	return only.used(own)
-}
-
-// largest describes the namespace and the class with the most entries.
-func (s *shard) largest() string {
-	most := func(by owner) string {
-		counts := map[string]int{}
-		for _, it := range s.want {
-			counts[by.of(it.entry)]++
-		}
-		names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-			return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-		})
-		return fmt.Sprintf("%s %q has %d", by.kind, names[0], counts[names[0]])
-	}
-	return fmt.Sprintf("%s and %s of %d entries", most(byNamespace), most(byClass), len(s.want))
 }
