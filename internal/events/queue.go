@@ -7,12 +7,13 @@ import (
 
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 )
 
 // queue is a bounded queue of reports to send. It is not safe for concurrent use.
 //
 // Each namespace has a share, and so has each kind of objects without one. The shares take turns, so a namespace with
-// many reports delays only its own.
+// many reports, or whose Events the API server refuses for a while, delays only its own.
 type queue struct {
 	most   int
 	slots  map[slot]*report
@@ -25,6 +26,8 @@ type queue struct {
 type share struct {
 	name    string
 	reports []*report
+	// due is when the next one may be sent.
+	due time.Time
 }
 
 // slot is the place of a report. A newer report takes the place of one that is not sent yet.
@@ -41,6 +44,9 @@ type report struct {
 	resourceVersion, eventType, message string
 	annotations                         map[string]string
 	at                                  time.Time
+	// result is what to write, nil before the first of the tries.
+	result *record.EventCorrelateResult
+	tries  int
 }
 
 func newQueue(most int) queue {
@@ -54,12 +60,7 @@ func (q *queue) add(r *report) (dropped *report) {
 		return nil
 	}
 	q.slots[r.slot] = r
-	name := cmp.Or(r.object.Namespace, r.object.Kind) // a kind begins with a capital letter, and no namespace does
-	of := q.shares[name]
-	if of == nil {
-		of = &share{name: name}
-		q.shares[name], q.turns = of, append(q.turns, of)
-	}
+	of := q.shareOf(r)
 	of.reports = append(of.reports, r)
 	if len(q.slots) <= q.most {
 		return nil
@@ -73,17 +74,41 @@ func (q *queue) add(r *report) (dropped *report) {
 	return q.remove(largest)
 }
 
-// take removes the next report, nil for none.
-func (q *queue) take() *report {
-	if len(q.turns) == 0 {
-		return nil
+// shareOf returns the share of a report, which it adds if there is none.
+func (q *queue) shareOf(r *report) *share {
+	name := cmp.Or(r.object.Namespace, r.object.Kind) // a kind begins with a capital letter, and no namespace does
+	of := q.shares[name]
+	if of == nil {
+		of = &share{name: name}
+		q.shares[name], q.turns = of, append(q.turns, of)
 	}
-	of := q.turns[0]
-	r := q.remove(0)
-	if len(of.reports) > 0 {
-		q.turns = append(q.turns[1:], of)
+	return of
+}
+
+// again puts a report that was taken back to the head of its share, which sends nothing before due. A newer report of
+// its slot takes its place.
+func (q *queue) again(r *report, due time.Time) {
+	of := q.shareOf(r)
+	of.due = due
+	if q.slots[r.slot] == nil {
+		q.slots[r.slot], of.reports = r, slices.Insert(of.reports, 0, r)
 	}
-	return r
+}
+
+// take removes the next report that is due. Without one it returns nil, and how long the next takes to be, 0 for none.
+func (q *queue) take(now time.Time) (r *report, next time.Duration) {
+	for i, of := range q.turns {
+		if left := of.due.Sub(now); left > 0 {
+			next = min(cmp.Or(next, left), left)
+			continue
+		}
+		r = q.remove(i)
+		if len(of.reports) > 0 {
+			q.turns = append(slices.Delete(q.turns, i, i+1), of)
+		}
+		return r, 0
+	}
+	return nil, next
 }
 
 // remove removes the oldest report of a share, and the share with its last report.

@@ -148,16 +148,13 @@ func (s *Sender) drop(r *report, cause string, err error) {
 func (s *Sender) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		r := s.queued.take()
+		r, left := s.queued.take(clock.RealClock{}.Now())
 		s.mu.Unlock()
 		if r != nil {
 			s.send(ctx, r)
 			continue
 		}
-		select {
-		case <-s.ready:
-		case <-ctx.Done():
-		}
+		await(ctx, s.ready, left)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,39 +163,62 @@ func (s *Sender) Run(ctx context.Context) {
 	}
 }
 
-// send sends an Event. It waits for an API server that does not answer, and tries an answer of failure again.
-func (s *Sender) send(ctx context.Context, r *report) {
-	result, err := s.correlator.EventCorrelate(s.event(r))
-	if err != nil {
-		s.cfg.Logger.Error(err, "An Event was not compared with earlier ones", "reason", r.reason)
+// await waits for an item, at most for this time, or without a limit for 0.
+func await(ctx context.Context, item <-chan struct{}, most time.Duration) {
+	var due <-chan time.Time
+	if most > 0 {
+		timer := clock.RealClock{}.NewTimer(most)
+		defer timer.Stop()
+		due = timer.C()
 	}
-	if result.Skip {
+	select {
+	case <-item:
+	case <-due:
+	case <-ctx.Done():
+	}
+}
+
+// send sends an Event. It waits for an API server that does not answer. After an answer of failure, the Event's share
+// waits, because the cause may be its namespace: its rate limit, or a webhook that is away.
+func (s *Sender) send(ctx context.Context, r *report) {
+	if r.result == nil {
+		var err error
+		if r.result, err = s.correlator.EventCorrelate(s.event(r)); err != nil {
+			s.cfg.Logger.Error(err, "An Event was not compared with earlier ones", "reason", r.reason)
+		}
+	}
+	if r.result.Skip {
 		s.drop(r, objectLimit, nil)
 		return
 	}
-	for try := 1; ; try++ {
-		err := s.write(ctx, result)
+	for {
+		err := s.write(ctx, r.result)
 		if err == nil {
 			return
 		}
-		switch code := kube.Answer(err); {
+		code := kube.Answer(err)
+		switch {
 		case ctx.Err() != nil:
 			s.cfg.Logger.Info("An Event may not be sent, because the program ends", "reason", r.reason)
 			return
-		case code != 0 && code != http.StatusTooManyRequests && code < http.StatusInternalServerError:
+		case code == 0:
+		case code != http.StatusTooManyRequests && code < http.StatusInternalServerError:
 			s.drop(r, refused, err)
 			return
-		case code != 0 && try == mostTries:
+		case r.tries+1 == mostTries:
 			s.drop(r, noSuccess, err)
 			return
 		}
 		s.cfg.Logger.V(2).Info("An Event was not sent; retrying", "reason", r.reason, "err", err)
-		timer := clock.RealClock{}.NewTimer(wait.Jitter(retryAfter, 1))
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
+		pause := wait.Jitter(retryAfter, 1)
+		if code != 0 {
+			r.tries++
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.queued.again(r, clock.RealClock{}.Now().Add(pause))
+			return
 		}
-		timer.Stop()
+		await(ctx, nil, pause)
 	}
 }
 

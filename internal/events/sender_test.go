@@ -242,6 +242,48 @@ func TestFailedWrites(t *testing.T) {
 	}
 }
 
+// An admission plugin may limit the Events of a namespace, and a webhook of one may be away.
+func TestFailedWriteDelaysItsShareOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const others = 100
+		a := &api{}
+		s, run := sender(t, a)
+		s.cfg.Events = limited{a, "flood"}
+		for i := range others {
+			s.Event(podOf("flood", fmt.Sprint("pod-", i)), v1.EventTypeNormal, "InUse", "-")
+			s.Event(podOf("calm", fmt.Sprint("pod-", i)), v1.EventTypeNormal, "InUse", "-")
+		}
+		run()
+		time.Sleep(3*retryAfter - 1)
+		synctest.Wait()
+		if len(a.events) != others || a.calls > others {
+			t.Errorf("%d Events of others, want %d", len(a.events), others)
+		}
+		s.cfg.Events = a
+		s.Event(podOf("flood", "pod-0"), v1.EventTypeWarning, "InUse", "newer")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(a.events) != 2*others ||
+			!slices.Contains(a.events, "flood pod-0 InUse newer") || slices.Contains(a.events, "flood pod-0 InUse -") {
+			t.Errorf("%d Events, want %d: %q", len(a.events), 2*others, a.events[others:])
+		}
+		wantDropped(t, s, noSuccess, 0)
+	})
+}
+
+// limited answers 429 for the Events of a namespace.
+type limited struct {
+	*api
+	namespace string
+}
+
+func (l limited) Events(namespace string) corev1.EventInterface {
+	if namespace == l.namespace {
+		return &api{answer: func(int) error { return statusError(http.StatusTooManyRequests) }}
+	}
+	return l.api
+}
+
 // The claimRef of a PV may have a namespace and name that no request can have.
 func TestImpossibleObjectIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
