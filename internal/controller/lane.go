@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -9,28 +10,39 @@ import (
 // Otherwise the volumes of a hanging storage system would occupy all workers, and all other keys would wait for them.
 const SlowTry = time.Second
 
-// Lane limits the number of slow keys that are worked on concurrently. Others wait, and the ones with the fewest
-// failures go first. A Lane is safe for concurrent use by all workers.
+// Lane limits the number of slow keys that are worked on concurrently. Others wait. Their shares take turns, so a
+// namespace with many slow keys delays only its own, and in a share the keys with the fewest failures go first. A Lane
+// is safe for concurrent use by all workers.
 type Lane[K comparable] struct {
 	limit int
+	share func(K) string
 
-	mu     sync.Mutex
-	inside int
-	// waiting has the waiting keys with their numbers of failures.
-	waiting map[K]int
+	mu      sync.Mutex
+	inside  int
+	waiting map[K]slowKey
+	// turns has the number of the last turn of each share since a key waits, and turn the number of the last one.
+	turns map[string]int
+	turn  int
 }
 
-// NewLane returns the lane for slow keys, which get half of the workers.
-func NewLane[K comparable](workers int) *Lane[K] {
-	return &Lane[K]{limit: max(1, workers/2), waiting: map[K]int{}}
+// slowKey is a key that waits, with its number of failures.
+type slowKey struct {
+	share    string
+	failures int
+}
+
+// NewLane returns the lane for slow keys, which get half of the workers. share returns the share of a key.
+func NewLane[K comparable](workers int, share func(K) string) *Lane[K] {
+	return &Lane[K]{limit: max(1, workers/2), share: share, waiting: map[K]slowKey{}, turns: map[string]int{}}
 }
 
 // Enter reports whether a key may be worked on now, so that the caller has to call Leave, or else makes the key wait.
 func (l *Lane[K]) Enter(key K, failures int) bool {
+	share := l.share(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.inside == l.limit {
-		l.waiting[key] = failures
+		l.waiting[key] = slowKey{share, failures}
 		return false
 	}
 	delete(l.waiting, key)
@@ -45,20 +57,25 @@ func (l *Lane[K]) Leave() {
 	l.inside--
 }
 
-// Next removes and returns the waiting key with the fewest failures, if the lane has room.
+// Next removes and returns the next waiting key, if the lane has room.
 func (l *Lane[K]) Next() (key K, found bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.inside == l.limit {
 		return key, false
 	}
-	least := 0
-	for waiting, failures := range l.waiting {
-		if !found || failures < least {
-			key, least, found = waiting, failures, true
+	var first slowKey
+	for waiting, k := range l.waiting {
+		if !found || cmp.Or(cmp.Compare(l.turns[k.share], l.turns[first.share]), cmp.Compare(k.failures, first.failures)) < 0 {
+			key, first, found = waiting, k, true
 		}
 	}
 	delete(l.waiting, key)
+	l.turn++
+	l.turns[first.share] = l.turn
+	if len(l.waiting) == 0 {
+		clear(l.turns)
+	}
 	return key, found
 }
 

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,7 +12,7 @@ import (
 
 // TestSlowKeyWaitsForRoom checks that the waiting key with the fewest failures goes first.
 func TestSlowKeyWaitsForRoom(t *testing.T) {
-	l := NewLane[string](5) // room for two
+	l := NewLane(5, noShare) // room for two
 	if !l.Enter("a", 1) || !l.Enter("b", 1) || l.Enter("c", 7) || l.Enter("d", 2) || l.Enter("e", 5) || l.Enter("d", 3) {
 		t.Fatalf("%d are inside, %v wait", l.inside, l.waiting)
 	}
@@ -25,24 +26,55 @@ func TestSlowKeyWaitsForRoom(t *testing.T) {
 		}
 	}
 	for n := range 30 {
-		l.waiting[fmt.Sprint(n)] = 30 - n
+		l.waiting[fmt.Sprint(n)] = slowKey{"", 30 - n}
 	}
 	for n := 29; n >= 0; n-- {
 		if key, _ := l.Next(); key != fmt.Sprint(n) {
 			t.Errorf("%q is next, want %d", key, n)
 		}
 	}
-	if NewLane[string](1).limit != 1 {
+	if NewLane(1, noShare).limit != 1 {
 		t.Error("one worker alone works on no slow key")
+	}
+}
+
+// TestSharesOfLaneTakeTurns: a namespace that always has new slow keys keeps no key of another one from its turns.
+func TestSharesOfLaneTakeTurns(t *testing.T) {
+	l := NewLane(1, func(key string) string { return key[:1] })
+	l.Enter("hangs", 0)
+	for key, failures := range map[string]int{"stuck": 20, "a-1": 3, "a-2": 2, "flood-0": 0, "flood-1": 0} {
+		l.Enter(key, failures)
+	}
+	turns := map[string]int{}
+	for n := range 9 {
+		l.Enter(fmt.Sprint("flood-", n), 0)
+		l.Leave()
+		key, _ := l.Next()
+		l.Enter(key, 0)
+		turns[key[:1]]++
+		if n == 2 && !maps.Equal(turns, map[string]int{"s": 1, "a": 1, "f": 1}) || turns["a"] > 0 && key == "a-1" && n < 3 {
+			t.Errorf("the first turns are %v, the last %s", turns, key)
+		}
+	}
+	if !maps.Equal(turns, map[string]int{"s": 1, "a": 2, "f": 6}) {
+		t.Errorf("turns %v", turns)
+	}
+	l.Leave()
+	for range l.Waiting() {
+		l.Next()
+	}
+	if len(l.turns) > 0 {
+		t.Errorf("%v are remembered", l.turns)
 	}
 }
 
 // TestSoonKeyGoesFirst checks that a key whose turn was interrupted by Soon does not wait for a turn behind all others.
 func TestSoonKeyGoesFirst(t *testing.T) {
-	l := NewQueue(nil, Config{Name: "t", Workers: 2, SlowLane: true}, func(context.Context, string) Result {
+	l := NewQueue(nil, Config{Name: "t", Workers: 2}, func(context.Context, string) Result {
 		t.Error("the lane is full")
 		return Done()
 	})
+	l.LimitSlow(noShare)
 	defer l.Stop()
 	l.tries["failed once"], l.tries["interrupted"] = try{count: 1, slow: true}, try{count: 5, soon: 1, slow: true}
 	if !l.lane.Enter("hangs", 0) {
@@ -66,7 +98,7 @@ func TestSlowKeysLeaveWorkersToOthers(t *testing.T) {
 		tries := map[string]int{}
 		quick := make(chan time.Time, 1)
 		retry := Result{Backoff{First: time.Second, Max: time.Second}}
-		l, _, _ := start(t, Config{Name: "t", Workers: 2, SlowLane: true}, func(_ context.Context, key string) Result {
+		l, _, _ := start(t, Config{Name: "t", Workers: 2}, func(_ context.Context, key string) Result {
 			if key == "quick" {
 				quick <- time.Now()
 				return Done()

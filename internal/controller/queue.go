@@ -21,8 +21,6 @@ type Config struct {
 	Name string
 	// Workers is the number of keys worked on at once. Less than 1 means 1.
 	Workers int
-	// SlowLane leaves half of the workers to other keys while keys whose last try failed slowly are tried again.
-	SlowLane bool
 	// Clock is replaced in tests. Default the real clock.
 	Clock clock.WithTicker
 }
@@ -36,7 +34,7 @@ type Queue[K comparable] struct {
 	// of is the controller that runs the queue, nil for none.
 	of *Controller
 
-	// lane is nil without Config.SlowLane.
+	// lane is nil without LimitSlow.
 	lane *Lane[K]
 
 	mu    sync.Mutex
@@ -78,14 +76,15 @@ func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) 
 		tries: map[K]try{},
 		bulk:  map[K]struct{}{},
 	}
-	if cfg.SlowLane {
-		q.lane = NewLane[K](cfg.Workers)
-	}
 	if c != nil {
 		c.queues = append(c.queues, q)
 	}
 	return q
 }
+
+// LimitSlow leaves half of the workers to other keys while keys whose last try failed slowly are tried again. share
+// returns the share of a key, see [Lane]. It is called before Run.
+func (q *Queue[K]) LimitSlow(share func(K) string) { q.lane = NewLane(q.cfg.Workers, share) }
 
 // Enqueue is Add while the Controller works, and otherwise does nothing, because keys would only pile up on a replica
 // that waits for leadership. The first pass of Run makes up for the omitted keys.

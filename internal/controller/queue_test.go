@@ -35,12 +35,15 @@ func start(t *testing.T, cfg Config, handle Reconciler[string]) (l *Queue[string
 	cancel func()) {
 	t.Helper()
 	l = NewQueue(nil, cfg, handle)
+	l.LimitSlow(noShare)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); l.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return l, done, cancel
 }
+
+func noShare(string) string { return "" }
 
 func receive[T any](t *testing.T, what string, from <-chan T) T {
 	t.Helper()
@@ -118,7 +121,7 @@ func TestSoonKeepsTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(chan string)
 		next := make(chan Result)
-		l, _, _ := start(t, Config{Name: "t", Workers: 1, SlowLane: true}, func(_ context.Context, key string) Result {
+		l, _, _ := start(t, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Result {
 			seen <- key
 			return <-next
 		})

@@ -114,8 +114,9 @@ func NewForClient(client kubernetes.Interface, name string, driver Driver, reque
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,
 		log:     cfg.Log,
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots}, protected: newProtectedSources(),
-		tracker: newTracker(), selections: selfselect.NewTurns(), slow: controller.NewLane[string](cfg.Workers),
+		tracker: newTracker(), selections: selfselect.NewTurns(),
 	}
+	p.slow = controller.NewLane(cfg.Workers, p.tracker.namespaceOf)
 	if p.events = cfg.Events; p.events == nil {
 		p.ownEvents = &ownEvents{events.Discard{}}
 		p.events = p.ownEvents

@@ -269,6 +269,16 @@ func (t *tracker) retryOf(name string) retry {
 	return retry{}
 }
 
+// namespaceOf returns the namespace of the claims of a name, empty if none is known.
+func (t *tracker) namespaceOf(name string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if one := t.of[name]; one != nil && len(one.claims) > 0 {
+		return one.claims[0].Namespace
+	}
+	return t.open[name].Claim.Namespace
+}
+
 // failed records a failure, and makes the next try due after first, doubled each time and limited to most. How the try
 // ended is recorded in the same step: an event that ends the delay of such tries could otherwise come between.
 func (t *tracker) failed(name string, as ending, now time.Time, first, most time.Duration) {

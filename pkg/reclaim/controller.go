@@ -175,11 +175,20 @@ func (r *Controller) makeQueues() {
 	if r.admissions != nil {
 		controller.Begin(r.base, r.watchAdmission)
 	}
-	config := controller.Config{Name: "reclaim", Workers: r.cfg.Workers, SlowLane: true, Clock: r.cfg.Clock}
+	config := controller.Config{Name: "reclaim", Workers: r.cfg.Workers, Clock: r.cfg.Clock}
 	r.reclaiming = controller.NewQueue(r.base, config, r.traced)
-	config.Name, config.Workers, config.SlowLane = "protect", r.cfg.ProtectWorkers, false
+	r.reclaiming.LimitSlow(r.namespaceOf)
+	config.Name, config.Workers = "protect", r.cfg.ProtectWorkers
 	r.protecting = controller.NewQueue(r.base, config, r.protect)
 	r.enqueue = r.reclaiming.Enqueue
+}
+
+// namespaceOf returns the namespace of a PV's claim, empty for a PV that is gone or has none.
+func (r *Controller) namespaceOf(pv string) string {
+	if now, found := r.pvs.Get(pv); found {
+		return now.Claim.Namespace
+	}
+	return ""
 }
 
 // Watch keeps the caches up to date until ctx ends, returns when it has stopped, and changes nothing in the cluster. A
