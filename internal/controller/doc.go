@@ -7,6 +7,6 @@
 // A [Controller] owns the caches and the queues, and is embedded by the Controller of each feature; a [Queue] calls
 // its [Reconciler] for one key at a time, which returns when the key is due again; [Steps] decides and acts until no
 // step is due. [Calls] does so for a session of an engine (package engine/session), which is a value. [UntilQuiet],
-// [Workers] and [Progress] are for releases, which run instead of a Controller. [Pause] and [Repeat] wait on the clock
+// [Each] and [Progress] are for releases, which run instead of a Controller. [Pause] and [Repeat] wait on the clock
 // of the Settings.
 package controller

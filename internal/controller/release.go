@@ -84,44 +84,23 @@ func Watched(ctx context.Context, c *Controller, do func(context.Context) error)
 	return do(ctx)
 }
 
-// Workers run independent functions with bounded concurrency, where one goroutine calls Go, and then Wait.
-type Workers struct {
-	group errgroup.Group
-	mu    sync.Mutex
-	errs  []error
-}
-
-// NewWorkers returns count Workers.
-func NewWorkers(count int) *Workers {
-	w := &Workers{}
-	w.group.SetLimit(count)
-	return w
-}
-
-// Go has a worker call do, and blocks until one is free; an error does not stop the others.
-func (w *Workers) Go(do func() error) {
-	i := w.next()
-	w.group.Go(func() error {
-		err := do()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.errs[i] = err
-		return nil
-	})
-}
-
-// next returns the index of the next error.
-func (w *Workers) next() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.errs = append(w.errs, nil)
-	return len(w.errs) - 1
-}
-
-// Wait waits until all functions have returned, and returns all errors, in the order of Go.
-func (w *Workers) Wait() error {
-	_ = w.group.Wait() // the errors are in errs
-	return errors.Join(w.errs...)
+// Each calls do for each of all, for at most workers at a time and also after an error, until ctx ends. It returns all
+// errors in the order of all.
+func Each[T any](ctx context.Context, workers int, all []T, do func(T) error) error {
+	errs := make([]error, len(all))
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for i, one := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			errs[i] = do(one)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // Progress logs the progress of long work at intervals, and is not safe for concurrent use.

@@ -111,28 +111,33 @@ func TestRepeatEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestWorkersReturnErrorsInOrder(t *testing.T) {
-	w, second := NewWorkers(2), make(chan struct{})
-	w.Go(func() error { <-second; return errAnswer })
-	w.Go(func() error { close(second); return errRestored })
-	w.Go(func() error { return nil })
-	if err := w.Wait(); err == nil || err.Error() != errAnswer.Error()+"\n"+errRestored.Error() {
+func TestEachReturnsErrorsInOrder(t *testing.T) {
+	second := make(chan struct{})
+	err := Each(t.Context(), 2, []int{1, 2, 3}, func(n int) error {
+		switch n {
+		case 1:
+			<-second
+			return errAnswer
+		case 2:
+			close(second)
+			return errRestored
+		}
+		return nil
+	})
+	if err == nil || err.Error() != errAnswer.Error()+"\n"+errRestored.Error() {
 		t.Errorf("errors %v", err)
 	}
-	if err := NewWorkers(1).Wait(); err != nil {
+	if err := Each(t.Context(), 1, nil, func(int) error { return errAnswer }); err != nil {
 		t.Errorf("without work: %v", err)
 	}
 }
 
-func TestWorkersLimitConcurrency(t *testing.T) {
+func TestEachLimitsConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, release, ended := NewWorkers(2), make(chan struct{}), make(chan error)
+		release, ended := make(chan struct{}), make(chan error)
 		var begun atomic.Int32
 		go func() {
-			for range 3 {
-				w.Go(func() error { begun.Add(1); <-release; return nil })
-			}
-			ended <- w.Wait()
+			ended <- Each(t.Context(), 2, []int{1, 2, 3}, func(int) error { begun.Add(1); <-release; return nil })
 		}()
 		synctest.Wait()
 		if begun.Load() != 2 {
@@ -143,6 +148,15 @@ func TestWorkersLimitConcurrency(t *testing.T) {
 			t.Errorf("%d were done, %v", begun.Load(), err)
 		}
 	})
+}
+
+func TestEachEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := 0
+	if err := Each(ctx, 1, []int{1, 2, 3, 4}, func(int) error { begun++; cancel(); return nil }); !errors.Is(err,
+		context.Canceled) || begun > 2 { // the second may begin while the first ends
+		t.Errorf("%d began, %v", begun, err)
+	}
 }
 
 func TestProgressLogsAtIntervals(t *testing.T) {

@@ -63,17 +63,13 @@ func (c *Controller) releaseAll(ctx context.Context) (Released, error) {
 		errs []error
 	)
 	for _, names := range [][]string{originals, second} {
-		workers := controller.NewWorkers(c.cfg.Workers)
-		for _, name := range names {
-			workers.Go(func() error {
-				one, err := c.releaseOne(ctx, name)
-				mu.Lock()
-				defer mu.Unlock()
-				out.add(one)
-				return err
-			})
-		}
-		errs = append(errs, workers.Wait())
+		errs = append(errs, controller.Each(ctx, c.cfg.Workers, names, func(name string) error {
+			one, err := c.releaseOne(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			out.add(one)
+			return err
+		}))
 	}
 	slices.Sort(out.Abandoned)
 	slices.Sort(out.Left)

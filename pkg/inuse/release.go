@@ -158,31 +158,25 @@ func (g *Guard) stands(o Object) bool {
 // it.
 func (g *Guard) releasePass(ctx context.Context, all []Held) (dropped int, left []string) {
 	var mu sync.Mutex
-	workers := controller.NewWorkers(g.cfg.Workers)
-	for _, h := range all {
-		if !h.Protected || ctx.Err() != nil {
-			continue
+	all = slices.DeleteFunc(all, func(h Held) bool { return !h.Protected })
+	_ = controller.Each(ctx, g.cfg.Workers, all, func(h Held) error {
+		d := atRelease(h, g.tracker.isAlone())
+		why, removed := strings.TrimSpace(string(d.Reason)+" "+d.Detail), false
+		if d.Action == RemoveFinalizer {
+			err := g.bare(ctx, h.Object)
+			if removed = err == nil; !removed {
+				why = err.Error()
+			}
 		}
-		workers.Go(func() error {
-			d := atRelease(h, g.tracker.isAlone())
-			why, removed := strings.TrimSpace(string(d.Reason)+" "+d.Detail), false
-			if d.Action == RemoveFinalizer {
-				err := g.bare(ctx, h.Object)
-				if removed = err == nil; !removed {
-					why = err.Error()
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if removed {
-				dropped++
-			} else {
-				left = append(left, h.Key()+": "+why)
-			}
-			return nil
-		})
-	}
-	_ = workers.Wait() // failures are in left
+		mu.Lock()
+		defer mu.Unlock()
+		if removed {
+			dropped++
+		} else {
+			left = append(left, h.Key()+": "+why)
+		}
+		return nil
+	}) // failures are in left, and the caller checks ctx
 	slices.Sort(left)
 	return dropped, left
 }

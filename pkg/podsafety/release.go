@@ -62,17 +62,22 @@ type releaser struct {
 
 // pass lists all pods once, removes their finalizers and conditions, and reports whether a pod had the finalizer.
 func (r *releaser) pass(ctx context.Context) (found bool, err error) {
-	workers := controller.NewWorkers(r.cfg.Workers)
+	type listed struct {
+		objects.Pod
+		marked bool
+	}
+	var todo []listed
 	r.out.Left = nil
 	err = r.cluster.eachPod(ctx, metav1.NamespaceAll, "", func(o *v1.Pod) {
-		p := objects.PodOf(o)
-		marked := isMarked(o)
+		p := listed{objects.PodOf(o), isMarked(o)}
 		found = found || p.Held
-		if p.Held || marked {
-			workers.Go(func() error { return r.one(ctx, p, marked) })
+		if p.Held || p.marked {
+			todo = append(todo, p)
 		}
 	})
-	return found, errors.Join(workers.Wait(), err)
+	return found, errors.Join(controller.Each(ctx, r.cfg.Workers, todo, func(p listed) error {
+		return r.one(ctx, p.Pod, p.marked)
+	}), err)
 }
 
 func (r *releaser) one(ctx context.Context, p objects.Pod, marked bool) error {
@@ -121,26 +126,23 @@ func (r *releaser) count(ctx context.Context, change func(*Released)) {
 // claims lists all claims once, removes their finalizers, and reports whether a claim had one. It follows the pods,
 // whose claims get the finalizer only while a Controller runs.
 func (r *releaser) claims(ctx context.Context) (found bool, err error) {
-	workers := controller.NewWorkers(r.cfg.Workers)
+	var todo []podsafety.Claim
 	err = r.cluster.eachClaim(ctx, func(claim podsafety.Claim) {
 		f := podsafety.ClaimFacts{Claim: claim, RemovingFinalizers: true}
-		action := podsafety.DecideClaim(f, r.cfg.Clock.Now())
-		if action != podsafety.ReleaseClaim {
-			return
+		if podsafety.DecideClaim(f, r.cfg.Clock.Now()) == podsafety.ReleaseClaim {
+			todo = append(todo, claim)
 		}
-		found = true
-		workers.Go(func() error {
-			err := r.patchClaim(ctx, claim, action)
-			if err == nil {
-				r.count(ctx, func(out *Released) { out.Claims++ })
-			}
-			if errors.Is(err, kube.ErrGone) {
-				return nil
-			}
-			return err
-		})
 	})
-	return found, errors.Join(workers.Wait(), err)
+	return len(todo) > 0, errors.Join(controller.Each(ctx, r.cfg.Workers, todo, func(claim podsafety.Claim) error {
+		err := r.patchClaim(ctx, claim, podsafety.ReleaseClaim)
+		if err == nil {
+			r.count(ctx, func(out *Released) { out.Claims++ })
+		}
+		if errors.Is(err, kube.ErrGone) {
+			return nil
+		}
+		return err
+	}), err)
 }
 
 func (r *releaser) locks(ctx context.Context) error {

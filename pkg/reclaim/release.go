@@ -104,14 +104,9 @@ func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (out Rele
 		first = note(pv, err)
 		todo = todo[1:]
 	}
-	workers := controller.NewWorkers(r.cfg.Workers)
-	for _, pv := range todo {
-		if ctx.Err() != nil {
-			break
-		}
-		workers.Go(func() error { return note(r.releaseOne(ctx, pv)) })
-	}
-	err = errors.Join(first, workers.Wait(), ctx.Err())
+	err = errors.Join(first, controller.Each(ctx, r.cfg.Workers, todo, func(pv volume.PV) error {
+		return note(r.releaseOne(ctx, pv))
+	}))
 	slices.Sort(out.Abandoned)
 	return out, err
 }

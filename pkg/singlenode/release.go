@@ -74,8 +74,8 @@ func (r *releaser) pass(ctx context.Context) (found bool, err error) {
 	}); err != nil {
 		return true, err
 	}
-	return true, r.each(len(seen.gated), func(i int) error {
-		return r.pod(ctx, seen.gated[i], seen.unproven(seen.gated[i]))
+	return true, controller.Each(ctx, r.cfg.Workers, seen.gated, func(p singlenode.Pod) error {
+		return r.pod(ctx, p, seen.unproven(p))
 	})
 }
 
@@ -130,15 +130,6 @@ func (s *seen) unproven(p singlenode.Pod) (of []string) {
 	return of
 }
 
-// each calls do for every index below count, on as many workers as Config has.
-func (r *releaser) each(count int, do func(i int) error) error {
-	workers := controller.NewWorkers(r.cfg.Workers)
-	for i := range count {
-		workers.Go(func() error { return do(i) })
-	}
-	return workers.Wait()
-}
-
 func (r *releaser) pod(ctx context.Context, p singlenode.Pod, unproven []string) error {
 	s, err := r.carryOut(ctx, singlenode.Facts{Rules: r.removing(), Pod: p})
 	r.count(ctx, s.End, "pod "+keyOf(p.Namespace, p.Name), func(out *Released) {
@@ -157,10 +148,10 @@ func (r *releaser) claims(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return r.each(len(locked), func(i int) error {
-		s := singlenode.BeginLock(singlenode.LockFacts{Rules: r.removing(), Claim: locked[i].Claim}, r.cfg.Clock.Now())
+	return controller.Each(ctx, r.cfg.Workers, locked, func(c *claim) error {
+		s := singlenode.BeginLock(singlenode.LockFacts{Rules: r.removing(), Claim: c.Claim}, r.cfg.Clock.Now())
 		err := r.carryOutLock(ctx, &s)
-		r.count(ctx, s.End, "claim "+locked[i].key(), func(out *Released) { out.Claims++ })
+		r.count(ctx, s.End, "claim "+c.key(), func(out *Released) { out.Claims++ })
 		return err
 	})
 }

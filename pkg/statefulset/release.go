@@ -3,6 +3,7 @@ package statefulset
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -57,21 +58,23 @@ type releaser struct {
 
 // pass lists all claims and sets once, and releases woken sets and marked claims.
 func (r *releaser) pass(ctx context.Context) error {
-	workers := controller.NewWorkers(r.cfg.Workers)
 	sets := map[string]statefulset.Set{}
-	err := r.cluster.eachSet(ctx, func(s statefulset.Set) {
-		sets[keyOf(s.Namespace, s.Name)] = s
-		workers.Go(func() error { return r.set(ctx, s) })
-	})
+	var marked []statefulset.Claim
+	err := r.cluster.eachSet(ctx, func(s statefulset.Set) { sets[keyOf(s.Namespace, s.Name)] = s })
 	if err == nil {
 		err = r.cluster.eachClaim(ctx, func(c statefulset.Claim) {
 			if c.Marked {
-				s, found := sets[keyOf(c.Namespace, c.Mark.Set)]
-				workers.Go(func() error { return r.claim(ctx, c, s, statefulset.SeenOf(found)) })
+				marked = append(marked, c)
 			}
 		})
 	}
-	return errors.Join(workers.Wait(), err)
+	all := slices.Collect(maps.Values(sets))
+	return errors.Join(controller.Each(ctx, r.cfg.Workers, all, func(s statefulset.Set) error {
+		return r.set(ctx, s)
+	}), controller.Each(ctx, r.cfg.Workers, marked, func(c statefulset.Claim) error {
+		s, found := sets[keyOf(c.Namespace, c.Mark.Set)]
+		return r.claim(ctx, c, s, statefulset.SeenOf(found))
+	}), err)
 }
 
 // claim releases one claim, with the set s that its mark names.
