@@ -1,7 +1,9 @@
 package fencing
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,6 +63,31 @@ func TestOnlyPodsFromBeforeKeepFence(t *testing.T) {
 				list(tracker, nodeIs(third), waits, "new")
 			}
 		})
+	}
+}
+
+// A tenant can delete a pod that ignores SIGTERM, with a grace period of years, after the node has booted.
+func TestPodThatIsDeletedAfterBootDoesNotKeepFence(t *testing.T) {
+	in := all(agents(storage), proved(storage), saysWait(ReasonRemainsOnNode))
+	tracker := NewTracker()
+	for i, terminating := range [][]types.UID{{"old"}, {"old", "later"}, {"later"}} {
+		lists := reply(func(r *Reply) {
+			r.Remaining.AttachmentsListed = true
+			for _, pod := range []types.UID{"old", "later"} {
+				if i < 2 || pod == "later" {
+					r.Remaining.AddPod(objects.Pod{UID: pod, Held: true, Terminating: slices.Contains(terminating, pod)})
+				}
+			}
+		})
+		answers := []answer{{ReadFence, fenceIs(in), 0}, {ReadNode, nodeIs(rebooted), 0}, {ReadLease, leaseIs("8"), 0},
+			{ListRemaining, lists, 0}}
+		want := sessiontest.Timed(ReasonRemainsOnNode)
+		if i == 2 {
+			answers = append(answers, answer{ListRemaining, lists, 0}, answer{WriteStatus, reply(), 0})
+			want = sessiontest.Written(ReasonUnfencing)
+		}
+		s, _ := play(t, tracker, facts(in, unread), now().Add(time.Duration(i)*nodePoll), answers...)
+		sessiontest.Ends(t, &s, want)
 	}
 }
 

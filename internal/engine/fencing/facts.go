@@ -90,7 +90,7 @@ type RemainingFacts struct {
 	// Unheld counts the terminating pods that are not held, and that use a claim and have not ended.
 	Unheld int
 	// Leaving counts the terminating pods that are held (internal/engine/podsafety), and the terminating
-	// VolumeAttachments. After Tracker.listed it counts only pods from before, as does All.
+	// VolumeAttachments. After Tracker.listed it counts only pods that were so before, and All only pods from before.
 	Leaving Remains
 	// All counts the pods that are held or that use a claim and have not ended, whether terminating or not, and all
 	// VolumeAttachments.
@@ -167,7 +167,8 @@ type Sight struct {
 	// EmptySince is the time since which the node has no pods that keep the fence, with EmptyBasis unchanged.
 	EmptySince time.Time
 	EmptyBasis Basis
-	// Before has every pod of the first list with BeforeBasis. It is nil without such a list, and is never changed.
+	// Before has every pod of the first list with BeforeBasis, and whether it was terminating and held. It is nil without
+	// such a list, and is never changed.
 	Before      map[types.UID]bool
 	BeforeBasis Basis
 	// Refused is the run whose last start or stop failed, and RefusedBy is the error.

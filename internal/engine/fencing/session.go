@@ -105,24 +105,29 @@ func (t *Tracker) emptied(f Facts, empty bool, now time.Time) Sight {
 
 // listed keeps the pods of the first list with a Basis, and counts only these in later ones. Pods that were bound to
 // the node later do not count: the fence has released none of them, and Kubernetes replaces a pod that names its node
-// as often as the pod is deleted.
+// as often as the pod is deleted. Leaving counts only the pods that were terminating and held then. Another pod is
+// started by the boot that the Basis names, so no lock relies on the fence for it (fenced in the engine singlenode),
+// and a tenant can keep it terminating for years.
 func (t *Tracker) listed(f *Facts) {
 	s, r := t.Fences[f.Fence.UID], &f.Remaining
 	if s.Before == nil || s.BeforeBasis != r.Basis {
-		if s.Before, s.BeforeBasis = r.Pods, r.Basis; s.Before == nil {
-			s.Before = map[types.UID]bool{}
+		s.Before, s.BeforeBasis = map[types.UID]bool{}, r.Basis
+		for pod := range r.Pods {
+			s.Before[pod] = false
+		}
+		for _, pod := range r.Held {
+			s.Before[pod.UID] = true
 		}
 		t.Fences[f.Fence.UID] = s
 		return
 	}
-	since := func(pod types.UID) bool { _, before := s.Before[pod]; return !before }
 	for pod, counts := range r.Pods {
-		if counts && since(pod) {
+		if _, before := s.Before[pod]; counts && !before {
 			r.All.Pods--
 		}
 	}
 	for _, pod := range r.Held {
-		if since(pod.UID) {
+		if !s.Before[pod.UID] {
 			r.Leaving.Pods--
 		}
 	}

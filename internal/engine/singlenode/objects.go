@@ -230,8 +230,8 @@ func (u User) completed(rules Rules, read session.Read, now time.Time) Decision 
 // does start a pod that is not terminating yet, and the fence stays in force for some time after the reboot. So the
 // fence has to concern the run of the node that the pod belongs to. The fence ends once node fencing has seen another
 // boot ID on the Node and has then listed no held, terminating pod there (leave in package fencing). A pod of the first
-// such list that is terminating keeps the fence in force until its object is gone. If a pod becomes terminating after
-// the last list, or was bound to the node after the first, the Node already has the other boot ID.
+// such list that is terminating keeps the fence in force until its object is gone. If a pod becomes terminating, or is
+// bound to the node, after that list, the Node already has the other boot ID.
 func (u User) fenced(v objects.Volume, read session.Read, now time.Time) Decision {
 	switch {
 	case !u.FenceRead.FreshAfter(read, now):

@@ -243,18 +243,21 @@ func TestFenceLendsVolumeUntilReboot(t *testing.T) {
 	s.shows("it has ended", func(s *state) bool { return !s.node.storage && !s.pods[0].exists })
 }
 
-// The kubelet starts the pod again before it is deleted, so that the reboot unmounts nothing. The fence waits for the
-// pod, and the pod for its own kubelet alone.
+// The kubelet starts the pod again before it is deleted, so that the reboot unmounts nothing. The pod waits for its own
+// kubelet alone, also before volume-guard ends the fence.
 func TestPodOfNewBootWaitsForUnmount(t *testing.T) {
 	for _, completes := range []bool{false, true} {
 		s := begin(t, World{Agent: Volumes, Uncovered: true, Budget: Budget{Delete: 1, Fence: 1, Reboot: 1, End: 1}})
 		s.then(nodeIsFenced).guardActs()
 		s.then(machineReboots, readyChanges, machineStarts, kubeletRegisters, readyChanges, kubeletSees, containerStarts)
 		if completes {
-			s.then(podCompletes, kubeletReportsEnd, userDeletesPod, kubeletSees).guardActs()
-			s.shows("the pod has no grace", func(s *state) bool { return s.pods[0].graceZero })
+			s.then(podCompletes, kubeletReportsEnd, userDeletesPod, kubeletSees)
 		} else {
-			s.then(userDeletesPod, kubeletSees, processesEnd, kubeletReportsEnd).guardActs()
+			s.then(userDeletesPod, kubeletSees, processesEnd, kubeletReportsEnd)
+		}
+		s.All(guardVerbs[:len(guardVerbs)-2]...) // without the two of the fence
+		if completes {
+			s.shows("the pod has no grace", func(s *state) bool { return s.pods[0].graceZero })
 		}
 		s.shows("the fence is in force, and the pod held", func(s *state) bool {
 			return s.fence.fenced == isTrue && s.booted() && s.pods[0].held && s.processes[0].mounted

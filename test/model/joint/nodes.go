@@ -109,8 +109,7 @@ func (now *pod) reportEnd(p process) {
 func (k *worker) life(s *state) {
 	n := s.node
 	k.Can(n.off && !n.agent, move{machineStarts, 0}, func(c *transition) {
-		c.node.off, c.node.fresh = false, true
-		c.node.boot++
+		c.boot()
 	})
 	k.Can(n.connected() && n.fresh, move{kubeletRegisters, 0}, func(c *transition) {
 		now := &c.node
@@ -123,6 +122,16 @@ func (k *worker) life(s *state) {
 	works := n.connected() && !n.fresh
 	k.Can(n.there && (n.ready && !n.connected() || !n.ready && works), move{readyChanges, 0},
 		func(c *transition) { c.node.ready = !n.ready })
+}
+
+// boot starts the machine of node a.
+func (c *transition) boot() {
+	c.node.off, c.node.fresh = false, true
+	c.node.boot++
+	for slot := range c.processes {
+		p := &c.processes[slot]
+		p.leaving = p.node == nodeA && c.pods[slot].terminating
+	}
 }
 
 // stop ends the machine of node a, and all processes there. A kubelet that starts knows no pod.
@@ -178,8 +187,8 @@ func (k *worker) faults(s *state) {
 		c.former.storage = n.storage
 		c.stop()
 		now := &c.node
-		now.cut, now.storage, now.off, now.fresh = false, false, false, true
-		now.boot++
+		now.cut, now.storage = false, false
+		c.boot()
 		now.machine++
 		for slot := range c.processes {
 			c.processes[slot].unknown = c.processes[slot].node == nodeA

@@ -111,7 +111,7 @@ func editPod(slot int, edit func(*pod)) func(*transition) {
 
 // first returns the initial state of a world: a pod runs on node a, and has the lock of its claim.
 func (k *worker) first() state {
-	s := state{left: k.Budget, node: node{boot: 1, shown: 1, there: true, ready: true},
+	s := state{left: k.Budget, node: node{boot: firstBoot, shown: firstBoot, there: true, ready: true},
 		claim: claim{exists: true, lock: 1, kept: true, protected: true}}
 	s.pods[0] = pod{exists: true, node: nodeA, held: true, statuses: running}
 	s.processes[0] = process{node: nodeA, runs: true, mounted: true, known: true}

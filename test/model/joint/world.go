@@ -6,6 +6,8 @@ const (
 	maxPods = 2
 	// The numbers of the nodes.
 	nodeA, nodeB = 1, 2
+	// firstBoot is the number of the boot of node a in which a history begins.
+	firstBoot = 1
 )
 
 // status is the state of the container statuses of a pod, which are empty in its zero value.
@@ -47,6 +49,8 @@ type process struct {
 	known, deleted bool
 	// done means that it has ended for good, unknown that no component on this machine knows its containers.
 	done, unknown bool
+	// leaving means that the pod was terminating when its machine booted.
+	leaving bool
 }
 
 // claim is the claim that both pods use. Its volume is deleted with it.

@@ -243,8 +243,8 @@ func (o *releaseOptions) removeFromPolicies(ctx context.Context, config *rest.Co
 	return admission.WaitUntilRemoved(ctx, config, []string{plan.Driver})
 }
 
-// allowed returns an error for each missing permission on PVs. A release without them would wait forever, after it has
-// ended the protection by the policies.
+// allowed returns an error for each missing permission on PVs. A release without them would fail after it has ended the
+// protection by the policies.
 func allowed(ctx context.Context, r *reclaim.Controller) error {
 	missing, err := r.MissingPermissions(ctx)
 	if err != nil {
@@ -252,7 +252,7 @@ func allowed(ctx context.Context, r *reclaim.Controller) error {
 	}
 	var lacks []error
 	for _, permission := range missing {
-		if permission.Resource == "persistentvolumes" && permission.Verb != "delete" {
+		if permission.Resource == "persistentvolumes" && permission.Verb != "delete" && permission.Verb != "watch" {
 			lacks = append(lacks, fmt.Errorf("release PVs: you may not %s persistentvolumes: use another --context or --as",
 				permission.Verb))
 		}
