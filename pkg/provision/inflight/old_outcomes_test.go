@@ -255,3 +255,17 @@ func TestTakeOverOfOldLease(t *testing.T) {
 		start(t, settings(s, "four")).wantState(v[0], Absent)
 	})
 }
+
+// TestStopEmptiesOldLease: a former release would take its entries for volumes in flight in another log.
+func TestStopEmptiesOldLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		p, v := doubt(t, s, 3)
+		p.stop()
+		s.wantPlaces(t, v, nil)
+		if got := (view{lease: s.read(oldName)}).entries(); len(got) > 0 {
+			t.Errorf("the old Lease has %v", got)
+		}
+		start(t, settings(s, "two")).wantState(v[0], Open)
+	})
+}
