@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 )
@@ -16,6 +17,8 @@ type Explanation struct {
 	Text string
 	// Waits reports that the pod has the finalizer, is terminating, and is held back.
 	Waits bool
+	// Proven reports that there is evidence that no process of the pod runs.
+	Proven bool
 	// NodeDown reports that the node of the pod is not Ready, or does not exist.
 	NodeDown bool
 	// Missing lists, for a terminating and held pod, why each kind of evidence is missing.
@@ -34,12 +37,14 @@ type Missing struct {
 // for judging the age of reads.
 func Explain(f Facts, now time.Time) Explanation {
 	d := Decide(f, now)
-	e := Explanation{Decision: d, Text: d.Reason.Sentence(), NodeDown: f.nodeDown(),
+	// A read with such a reason is for evidence that is not complete.
+	proven := Evidence(d.Reason) && d.Action.Kind() != session.Reads
+	e := Explanation{Decision: d, Text: d.Reason.Sentence(), Proven: proven, NodeDown: f.nodeDown(),
 		Waits: f.Pod.Held && f.Pod.Terminating && d.Action == Wait}
 	if more := f.Detail(d.Reason); more != "" {
 		e.Text += " " + more
 	}
-	if f.Pod.Held && f.Pod.Terminating && !Evidence(d.Reason) {
+	if f.Pod.Held && f.Pod.Terminating && !proven {
 		e.Missing = f.missing(now)
 		e.Risks = f.risks()
 	}
@@ -129,6 +134,8 @@ func (f Facts) whyNotFenced() string {
 		return "The NodeFence could not be read."
 	case !f.Fence.InForce:
 		return "No fence of the node is in force."
+	case f.NodeRead.Order == 0:
+		return "The Node could not be read."
 	case f.Fence.MayEndPod() && f.Node.MayRun():
 		return "A fence of the node is in force, but its Node is not known to be down."
 	case f.Fence.MayEndPod():

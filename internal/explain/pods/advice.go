@@ -87,7 +87,7 @@ func addAdvice(s *explain.Explanation, f Facts, pod explain.Pod, e podsafety.Exp
 		s.Advise("Start volume-guard: without it, held pods stay, even with evidence")
 	}
 	switch enough := adviseByReason(s, pod, e.Decision.Reason, of); {
-	case enough, podsafety.Evidence(e.Decision.Reason):
+	case enough, e.Proven:
 	case e.NodeDown:
 		adviseDown(s, f, pod, of)
 	case held && e.Decision.Action == podsafety.Wait && e.Decision.After == 0:

@@ -151,6 +151,11 @@ func TestExplainPod(t *testing.T) {
 		"its node may not be read": {func(f *Facts) { f.down(); explained.Forbid(&f.Node) }, []string{
 			"(APIReadFailed)", "Node n1: forbidden. So it is not known whether it is Ready", "not readable here",
 			"The state of node n1 is not known", "Waits for    not known"}},
+		"its node is fenced, and may not be read": {func(f *Facts) {
+			f.down()
+			f.Fence = explain.Found(fenced(v1alpha1.CoversUntilUnfenced))
+			explained.Forbid(&f.Node)
+		}, []string{"(APIReadFailed)", "The state of node n1 is not known", "NodeFenced: The Node could not be read"}},
 		"it has finished": {func(f *Facts) { f.finish(); f.Pod.DeletionGracePeriodSeconds = ptr.To[int64](0) }, []string{
 			"and waits (WaitsForUnmount)", "without a grace period", "Kubelet      has seen the deletion (generation 3 of 3)",
 			"none was running", "The processes have ended, but the volumes may still be mounted on node n1"}},

@@ -232,7 +232,7 @@ func addAdvice(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) {
 			adviseDetach(s, f, a)
 		}
 	case engine.ReasonPolicyKeepsVolume:
-		adviseOnKeptVolume(s, f)
+		adviseOnKeptVolume(s, f, pv)
 	case engine.ReasonTerminatingBound:
 		s.Advise("The deletion of the PV cannot be undone. To keep the volume: %s",
 			setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
@@ -264,16 +264,23 @@ func adviseOnHold(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) 
 
 // adviseOnKeptVolume adds the choices for a volume that outlives its claim. A PV without a claimRef is free for the
 // next claim of its class in any namespace, which would get the data. So the claimRef keeps its namespace and name.
-func adviseOnKeptVolume(s *explain.Explanation, f PVFacts) {
+//
+// Provisioners other than csi-reclaimer look at this PV alone. So nothing is advised that deletes a volume which another
+// PV or a claim may need, or that hands out a volume which another PV may have handed out.
+func adviseOnKeptVolume(s *explain.Explanation, f PVFacts, pv explain.PV) {
 	o, claim := f.PV, f.Claim.Value
 	if o.Status.Phase != v1.VolumeReleased && o.Status.Phase != v1.VolumeFailed || o.DeletionTimestamp != nil {
 		return
 	}
-	s.Advise("To delete the volume too: %s", setPolicyCommand(o.Name, v1.PersistentVolumeReclaimDelete))
+	named := claim != nil && claim.Spec.VolumeName == o.Name
+	alone := f.PVs.OK() && len(f.SiblingsOf(pv)) == 0
+	if alone && !named && f.Claim.OK() {
+		s.Advise("To delete the volume too: %s", setPolicyCommand(o.Name, v1.PersistentVolumeReclaimDelete))
+	}
 	s.Advise("To delete the PV and keep the volume in the storage system: kubectl delete pv %s", o.Name)
 	switch ref := o.Spec.ClaimRef; {
-	case ref == nil:
-	case claim != nil && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == o.Name:
+	case ref == nil, !alone:
+	case named && claim.DeletionTimestamp == nil:
 		s.Advise("To bind the claim to the PV again: %s", bindCommand(o.Name, claim.UID))
 	default:
 		s.Advise(`To use the volume again: kubectl patch pv %s -p `+

@@ -270,7 +270,8 @@ func (w ClusterFacts) outcome(pv explain.PV, d decision) VolumeOutcome {
 	out := VolumeOutcome{Fate: VolumeUnknown, Reason: d.Reason, Text: d.Text}
 	gone := w.presenceOf(pv.Owner()) == presenceGone
 	switch reason := engine.Reason(d.Reason); {
-	case reason == engine.ReasonPolicyKeepsVolume, reason == engine.ReasonNoNode && pv.Policy == volume.PolicyRetain:
+	case reason == engine.ReasonPolicyKeepsVolume, pv.Policy == volume.PolicyRetain &&
+		(reason == engine.ReasonNoNode || reason == engine.ReasonLeftToPeer): // they come before the policy
 		out.Fate, out.Text = VolumeKept, retained(pv)
 	case reason == engine.ReasonHeld && w.inDoubt(pv, reason) != "":
 		out.Text = w.inDoubt(pv, reason) + "."

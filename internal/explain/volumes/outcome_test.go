@@ -62,6 +62,8 @@ func TestAfterClaim(t *testing.T) {
 			f.hold("audit")
 		}, VolumeDeleted, "deletes the volume"},
 		"with an observer": {func(f *PVFacts) { f.Role = volume.RoleObserver }, VolumeDeleted, "deletes the volume"},
+		"with an observer, policy Retain": {func(f *PVFacts) { f.Role = volume.RoleObserver; f.policy("Retain") },
+			VolumeKept, "stays Released"},
 		"the brake is on": {func(f *PVFacts) {
 			f.brake("pod-1")
 			f.Leases.Value[0].Labels = map[string]string{objects.DriverLabel: driver}

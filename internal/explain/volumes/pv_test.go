@@ -93,7 +93,19 @@ func TestExplainPV(t *testing.T) {
 				`kubectl patch pv pv -p '{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}', and create claim data in`,
 				"spec.volumeName: pv", "!/spec/claimRef"}},
 		"kept by its policy, and a restored claim names it": {func(f *PVFacts) { f.policy("Retain"); f.restored() },
-			[]string{"(PolicyKeepsVolume)", `"uid":"new"`, "!To use the volume again"}},
+			[]string{"(PolicyKeepsVolume)", `"uid":"new"`, "!To use the volume again", "!To delete the volume too"}},
+		"kept by its policy, and another PV has the volume": {func(f *PVFacts) {
+			f.policy("Retain")
+			f.sibling("other", func(pv *v1.PersistentVolume) { pv.Status.Phase = v1.VolumeBound })
+		}, []string{"(PolicyKeepsVolume)", "kubectl delete pv pv", "!To use the volume again", "!To delete the volume too"}},
+		"kept by its policy, and other PVs are not known": {func(f *PVFacts) {
+			f.policy("Retain")
+			explained.Forbid(&f.PVs)
+		}, []string{"(PolicyKeepsVolume)", "kubectl delete pv pv", "!To use the volume again", "!To delete the volume too"}},
+		"kept by its policy, and its claim is not known": {func(f *PVFacts) {
+			f.policy("Retain")
+			explained.Forbid(&f.Claim)
+		}, []string{"(PolicyKeepsVolume)", "kubectl delete pv pv", "!To delete the volume too"}},
 		"held by a person": {func(f *PVFacts) { f.hold("audit"); f.provisioner() },
 			[]string{"waits (Held)", `Its reason: "audit"`, "kubectl annotate pv pv csi-reclaimer.io/hold-", "!In doubt",
 				"!To keep the volume"}},
