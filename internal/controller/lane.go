@@ -20,7 +20,8 @@ type Lane[K comparable] struct {
 	mu      sync.Mutex
 	inside  int
 	waiting map[K]slowKey
-	// turns has the number of the last turn of each share since a key waits, and turn the number of the last one.
+	// turns has the number of the last turn of each share, as long as keys wait, and turn the number of the last one. A
+	// share that begins to wait counts as one that had its turn just now, or new namespaces would always go first.
 	turns map[string]int
 	turn  int
 }
@@ -43,10 +44,18 @@ func (l *Lane[K]) Enter(key K, failures int) bool {
 	defer l.mu.Unlock()
 	if l.inside == l.limit {
 		l.waiting[key] = slowKey{share, failures}
+		if _, known := l.turns[share]; !known {
+			l.turns[share] = l.turn
+		}
 		return false
 	}
 	delete(l.waiting, key)
 	l.inside++
+	l.turn++
+	l.turns[share] = l.turn
+	if len(l.waiting) == 0 {
+		clear(l.turns)
+	}
 	return true
 }
 
@@ -71,11 +80,6 @@ func (l *Lane[K]) Next() (key K, found bool) {
 		}
 	}
 	delete(l.waiting, key)
-	l.turn++
-	l.turns[first.share] = l.turn
-	if len(l.waiting) == 0 {
-		clear(l.turns)
-	}
 	return key, found
 }
 

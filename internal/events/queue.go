@@ -44,9 +44,10 @@ type report struct {
 	resourceVersion, eventType, message string
 	annotations                         map[string]string
 	at                                  time.Time
-	// result is what to write, nil before the first of the tries.
-	result *record.EventCorrelateResult
-	tries  int
+	// result is what to write, nil before the first try. tries counts the failed ones, and others the Events that were
+	// written until the last of them.
+	result        *record.EventCorrelateResult
+	tries, others int
 }
 
 func newQueue(most int) queue {
@@ -76,7 +77,7 @@ func (q *queue) add(r *report) (dropped *report) {
 
 // shareOf returns the share of a report, which it adds if there is none.
 func (q *queue) shareOf(r *report) *share {
-	name := cmp.Or(r.object.Namespace, r.object.Kind) // a kind begins with a capital letter, and no namespace does
+	name := shareName(r)
 	of := q.shares[name]
 	if of == nil {
 		of = &share{name: name}
@@ -84,6 +85,9 @@ func (q *queue) shareOf(r *report) *share {
 	}
 	return of
 }
+
+// shareName returns the namespace or kind. A kind begins with a capital letter, and no namespace does.
+func shareName(r *report) string { return cmp.Or(r.object.Namespace, r.object.Kind) }
 
 // again puts a report that was taken back to the head of its share, which sends nothing before due. A newer report of
 // its slot takes its place.
@@ -93,6 +97,12 @@ func (q *queue) again(r *report, due time.Time) {
 	if q.slots[r.slot] == nil {
 		q.slots[r.slot], of.reports = r, slices.Insert(of.reports, 0, r)
 	}
+}
+
+// only reports whether no other share than that of a report, which was taken, has reports.
+func (q *queue) only(r *report) bool {
+	of := q.shares[shareName(r)]
+	return len(q.turns) == 0 || len(q.turns) == 1 && q.turns[0] == of
 }
 
 // take removes the next report that is due. Without one it returns nil, and how long the next takes to be, 0 for none.

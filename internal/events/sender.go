@@ -67,6 +67,9 @@ type Sender struct {
 	// ready has an item if the queue may have a report.
 	ready chan struct{}
 
+	// written is the number of Events. Only the goroutine of Run uses it.
+	written int
+
 	mu     sync.Mutex
 	queued queue
 }
@@ -179,7 +182,8 @@ func await(ctx context.Context, item <-chan struct{}, most time.Duration) {
 }
 
 // send sends an Event. It waits for an API server that does not answer. After an answer of failure, the Event's share
-// waits, because the cause may be its namespace: its rate limit, or a webhook that is away.
+// waits, because the cause may be its namespace: its rate limit, or a webhook that is away. Such a try counts, unless
+// other shares wait as well and none of their Events was written meanwhile: then the cause is the API server.
 func (s *Sender) send(ctx context.Context, r *report) {
 	if r.result == nil {
 		var err error
@@ -192,8 +196,10 @@ func (s *Sender) send(ctx context.Context, r *report) {
 		return
 	}
 	for {
+		began := clock.RealClock{}.Now()
 		err := s.write(ctx, r.result)
 		if err == nil {
+			s.written++
 			return
 		}
 		code := kube.Answer(err)
@@ -212,14 +218,23 @@ func (s *Sender) send(ctx context.Context, r *report) {
 		s.cfg.Logger.V(2).Info("An Event was not sent; retrying", "reason", r.reason, "err", err)
 		pause := wait.Jitter(retryAfter, 1)
 		if code != 0 {
-			r.tries++
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.queued.again(r, clock.RealClock{}.Now().Add(pause))
+			now := clock.RealClock{}.Now()
+			s.again(r, now.Add(max(pause, 2*now.Sub(began)))) // a slow webhook does not take most of the time
 			return
 		}
 		await(ctx, nil, pause)
 	}
+}
+
+// again puts a report back after a failed try.
+func (s *Sender) again(r *report, due time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.written > r.others || s.queued.only(r) {
+		r.tries++
+	}
+	r.others = s.written
+	s.queued.again(r, due)
 }
 
 // event returns the Event of a report, with a name of its own.

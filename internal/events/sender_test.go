@@ -271,6 +271,31 @@ func TestFailedWriteDelaysItsShareOnly(t *testing.T) {
 	})
 }
 
+// While an API server answers no write at all, no Event of many namespaces is dropped.
+func TestOutageDropsNoEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const namespaces = 50
+		begun := time.Now()
+		a := &api{answer: func(int) error {
+			if time.Since(begun) < 10*time.Minute {
+				return statusError(http.StatusServiceUnavailable)
+			}
+			return nil
+		}}
+		s, run := sender(t, a)
+		for n := range namespaces {
+			s.Event(podOf(fmt.Sprint("ns-", n), "pod"), v1.EventTypeNormal, "InUse", "-")
+		}
+		run()
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if len(a.events) != namespaces {
+			t.Errorf("%d Events, want %d", len(a.events), namespaces)
+		}
+		wantDropped(t, s, noSuccess, 0)
+	})
+}
+
 // limited answers 429 for the Events of a namespace.
 type limited struct {
 	*api

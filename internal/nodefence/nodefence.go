@@ -89,11 +89,11 @@ func (None) Each(func(Fence)) {}
 var Kind = kube.Kind{Resource: schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: client.FenceResource},
 	Word: "NodeFence"}
 
-// Read returns the evidence about a pod from a live read of its node's NodeFence. A missing NodeFence is no error, and
-// yields the zero Fence.
-func Read(ctx context.Context, fences *client.Client, node string,
-	pod types.UID) (objects.Fence, error) {
-	f, _, err := kube.Get(ctx, Kind, "", node, fences.Fences.Get,
-		func(o *v1alpha1.NodeFence) objects.Fence { return fencing.Evidence(fencing.FenceOf(o), pod) })
-	return f, err
+// Evidence returns the evidence that a NodeFence gives about a pod of its node.
+type Evidence func(pod types.UID) objects.Fence
+
+// Read makes a live read of a node's NodeFence. A missing NodeFence is no error, and is no evidence about any pod.
+func Read(ctx context.Context, fences *client.Client, node string) (Evidence, error) {
+	f, _, err := kube.Get(ctx, Kind, "", node, fences.Fences.Get, fencing.FenceOf)
+	return func(pod types.UID) objects.Fence { return fencing.Evidence(f, pod) }, err
 }

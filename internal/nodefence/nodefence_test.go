@@ -139,9 +139,9 @@ func TestRead(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(c.answer)
 		}))
 		fences := must.Get(client.New(&rest.Config{Host: server.URL}))(t)
-		got, err := Read(t.Context(), fences, "a", c.pod)
-		if !c.want(got) || (err != nil) != c.fails {
-			t.Errorf("%s: %+v, %v", sentence, got, err)
+		got, err := Read(t.Context(), fences, "a")
+		if !c.want(got(c.pod)) || (err != nil) != c.fails {
+			t.Errorf("%s: %+v, %v", sentence, got(c.pod), err)
 		}
 		server.Close()
 	}

@@ -51,10 +51,10 @@ func (c *Controller) policyFacts(ctx context.Context, p *v1alpha1.FencePolicy) (
 	countFences(&f, fences, "")
 
 	ask := candidates(&f)
-	if fencing.DecidePolicy(f, c.cfg.Clock.Now()).Halted != "" && len(ask) > maxJudged {
-		// No node is fenced, so the pods matter only for the status, which lists no more nodes.
-		slices.SortFunc(ask, func(a, b *fencing.NodeView) int { return fencing.BySilence(*a, *b) })
-		ask = ask[:maxJudged]
+	slices.SortFunc(ask, func(a, b *fencing.NodeView) int { return fencing.BySilence(*a, *b) })
+	if len(ask) > maxJudged {
+		// Each node costs a list. The pods of a node that is not fenced now matter only for the status.
+		ask = append(ask[:maxJudged:maxJudged], f.Due(ask[maxJudged:], c.cfg.Clock.Now())...)
 	}
 	return f, countPods(ctx, c.cluster, p, ask)
 }

@@ -420,13 +420,24 @@ func TestRenewedLeaseRestartsSilence(t *testing.T) {
 	}
 }
 
-// A policy that is halted reads the pods of the nodes that its status lists, which are silent for longest.
-func TestHaltedPolicyReadsPodsOfListedNodes(t *testing.T) {
+// A policy reads the pods of the nodes that its status lists, which are silent for longest, and of nodes that it may
+// fence now.
+func TestPolicyReadsPodsOfListedAndDueNodes(t *testing.T) {
 	t.Parallel()
-	for haltAbove, want := range map[int32]int{60: maxJudged, 100: maxJudged + 2} {
+	for sentence, c := range map[string]struct {
+		haltAbove int32
+		waits     time.Duration
+		fence     string
+		want      int
+	}{
+		"it is halted":                 {60, time.Hour, "", maxJudged},
+		"its patience runs":            {100, 0, "", maxJudged},
+		"the nodes are due":            {100, time.Hour, "", maxJudged + 2},
+		"it has fenced as many as may": {100, time.Hour, "n000", maxJudged},
+	} {
 		w := newWorld(t, Config{})
 		w.node("ready", v1.ConditionTrue)
-		w.policy("p", func(s *v1alpha1.FencePolicySpec) { s.HaltAbove = haltAbove })
+		w.policy("p", func(s *v1alpha1.FencePolicySpec) { s.HaltAbove = c.haltAbove })
 		w.pass(leasePoll)
 		w.node("z", v1.ConditionUnknown)
 		w.pass(2 * leasePoll)
@@ -435,13 +446,19 @@ func TestHaltedPolicyReadsPodsOfListedNodes(t *testing.T) {
 		}
 		w.sync()
 		w.view.saw(map[string]string{"ready": "0"}, w.observer.unreachable(), w.clock.Now())
+		w.clock.Step(c.waits)
+		w.view.saw(map[string]string{"ready": "1"}, w.observer.unreachable(), w.clock.Now())
+		if c.fence != "" {
+			w.ask(c.fence, agent("a"))
+			w.sync()
+		}
 		p, _ := w.observer.policies.Get("p")
 		w.took()
 		if _, err := w.policyFacts(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		if calls := w.took(); len(calls) != want || !slices.Contains(calls, "list pods of z") {
-			t.Errorf("halted above %d %%: %d calls, want %d, with %q", haltAbove, len(calls), want, "list pods of z")
+		if calls := w.took(); len(calls) != c.want || !slices.Contains(calls, "list pods of z") {
+			t.Errorf("%s: %d calls, want %d, with %q", sentence, len(calls), c.want, "list pods of z")
 		}
 	}
 }

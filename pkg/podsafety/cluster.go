@@ -28,8 +28,7 @@ type cluster interface {
 	readPod(ctx context.Context, namespace, name string) (p objects.Pod, found bool, err error)
 	readNode(ctx context.Context, name string) (objects.Node, error)
 	readLease(ctx context.Context, node string) (objects.Lease, error)
-	// readFence returns the evidence that the NodeFence of a node gives about a pod.
-	readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error)
+	readFence(ctx context.Context, node string) (nodefence.Evidence, error)
 	// patchPod and patchClaim add objects.RunningFinalizer to the pod of an Ask and to a claim, or remove it.
 	patchPod(ctx context.Context, ask podsafety.Ask, add bool) error
 	patchClaim(ctx context.Context, claim podsafety.Claim, add bool) error
@@ -80,8 +79,8 @@ func (a apiServer) readLease(ctx context.Context, node string) (objects.Lease, e
 	return l, err
 }
 
-func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
-	return nodefence.Read(ctx, a.fences, node, pod)
+func (a apiServer) readFence(ctx context.Context, node string) (nodefence.Evidence, error) {
+	return nodefence.Read(ctx, a.fences, node)
 }
 
 func (a apiServer) patchPod(ctx context.Context, ask podsafety.Ask, add bool) error {
@@ -204,7 +203,10 @@ func (c *Controller) call(ctx context.Context, ask podsafety.Ask) (reply podsafe
 	case podsafety.ForceDelete:
 		err = c.cluster.forceDelete(ctx, ask)
 	case podsafety.ReadFence:
-		reply.Fence, err = c.cluster.readFence(ctx, ask.Node, ask.UID)
+		var evidence nodefence.Evidence
+		if evidence, err = c.cluster.readFence(ctx, ask.Node); err == nil {
+			reply.Fence = evidence(ask.UID)
+		}
 	case podsafety.Wait: // a session that waits has ended
 	}
 	reply.Outcome = controller.OutcomeOf(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/fencing"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/apis/fencing/v1alpha1"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/controllers"
@@ -53,11 +54,11 @@ type world struct {
 	onList     func()                // while locks are listed
 	// onVolume is called before the read of a volume.
 	onVolume func()
-	// onSend is called before the write of a lock.
-	onSend func()
-	calls  []string
-	fail   map[string]error
-	events *record.FakeRecorder
+	// onSend is called before the write of a lock, and onFence before the read of a fence.
+	onSend, onFence func()
+	calls           []string
+	fail            map[string]error
+	events          *record.FakeRecorder
 }
 
 type cached[R any] map[string]R
@@ -209,11 +210,15 @@ func (w *world) refusesForce(context.Context) (string, error) {
 	return "policy of " + w.policy, nil
 }
 
-func (w *world) readFence(_ context.Context, node string, pod types.UID) (objects.Fence, error) {
-	if err := w.call("get fence"); err != nil || w.fences[node] == nil {
-		return objects.Fence{}, err
+func (w *world) readFence(_ context.Context, node string) (nodefence.Evidence, error) {
+	if w.onFence != nil {
+		w.onFence()
 	}
-	return fencing.Evidence(fencing.FenceOf(w.fences[node]), pod), nil
+	var f fencing.Fence
+	if o := w.fences[node]; o != nil {
+		f = fencing.FenceOf(o)
+	}
+	return func(pod types.UID) objects.Fence { return fencing.Evidence(f, pod) }, w.call("get fence")
 }
 
 // held is a held pod with a claim that runs on node a.
@@ -376,36 +381,6 @@ func TestDryRunMakesNoWrites(t *testing.T) {
 	delete(w.podCache, "ns/db")
 	w.reconcilePod()
 	w.expectCalls()
-}
-
-func TestHoldExistingPods(t *testing.T) {
-	for sentence, c := range map[string]struct {
-		pod  *v1.Pod
-		mode podsafety.Mode
-		want []string
-	}{
-		"with a claim":                     {held(unheld), podsafety.ModeEnforce, []string{"list pods", added}},
-		"in a namespace that warns":        {held(unheld), podsafety.ModeWarn, nil},
-		"in a namespace without the label": {held(unheld), podsafety.ModeOff, nil},
-		"without a claim": {held(unheld, func(o *v1.Pod) { o.Spec.Volumes = nil }), podsafety.ModeEnforce,
-			[]string{"list pods"}},
-		"that is terminating": {held(unheld, terminating), podsafety.ModeEnforce, []string{"list pods"}},
-		"that is held":        {held(), podsafety.ModeEnforce, []string{"list pods"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			w := newWorld(t, Config{})
-			w.namespaceCache["ns"] = namespace{Name: "ns", Mode: c.mode}
-			w.live["ns/db"] = c.pod
-			w.working(func() {
-				w.hold(t.Context(), "ns")
-			})
-			w.reconcilePod()
-			w.expectCalls(c.want...)
-			if len(w.observer.candidates) != 0 {
-				t.Errorf("%v is kept", w.observer.candidates)
-			}
-		})
-	}
 }
 
 // working calls do as if the Controller were working, although its queues have no workers.

@@ -1,8 +1,6 @@
 package podsafety
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -116,23 +114,18 @@ func (o *observer) modeOf(name string) podsafety.Mode {
 }
 
 // namespaceChanged handles the events of the watch of namespaces. A namespace that is gone or off wakes nothing,
-// because held pods stay held until they have ended.
+// because held pods stay held until they have ended. The nodes of its pods to mark are found by a list of its pods, as
+// thousands of nodes may be unreachable.
 func (o *observer) namespaceChanged(before, now namespace) {
 	if before.Mode == now.Mode {
 		return
 	}
 	o.sawMode(before.Name, now)
-	if now.Mode == podsafety.ModeEnforce {
-		o.wake.namespace(now.Name)
-	}
-	if now.Mode == podsafety.ModeOff || !o.marks {
-		return
-	}
 	o.mu.Lock()
-	names := slices.Collect(maps.Keys(o.unreachable))
+	marks := o.marks && len(o.unreachable) > 0
 	o.mu.Unlock()
-	for _, name := range names {
-		o.wake.node(name)
+	if now.Mode == podsafety.ModeEnforce || now.Mode != podsafety.ModeOff && marks {
+		o.wake.namespace(now.Name)
 	}
 }
 

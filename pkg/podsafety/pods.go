@@ -335,15 +335,23 @@ func eventOn(p objects.Pod) events.Object {
 
 // hold offers the finalizer to the pods that a namespace had before it asked for pod safety, and to their claims.
 func (c *Controller) hold(ctx context.Context, namespace string) controller.Result {
-	if c.observer.modeOf(namespace) != podsafety.ModeEnforce {
+	mode := c.observer.modeOf(namespace)
+	switch mode {
+	case podsafety.ModeOff:
 		return controller.Done()
-	}
-	for _, key := range c.observer.dueClaims(namespace) {
-		c.claims.Add(key)
+	case podsafety.ModeEnforce:
+		for _, key := range c.observer.dueClaims(namespace) {
+			c.claims.Add(key)
+		}
+	default:
 	}
 	err := c.cluster.eachPod(ctx, namespace, "", func(o *v1.Pod) {
-		if p := objects.PodOf(o); !p.Held {
+		p := objects.PodOf(o)
+		if mode == podsafety.ModeEnforce && !p.Held {
 			c.observer.offer(p, cache.NewObjectName(o.Namespace, o.Name).String())
+		}
+		if !isMarked(o) && c.observer.toMark(p.Node) {
+			c.observer.wake.node(p.Node)
 		}
 	})
 	return c.failed(ctx, "List the pods of a namespace to be held", err, "namespace", namespace)

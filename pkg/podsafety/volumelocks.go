@@ -233,7 +233,7 @@ func (c *Controller) addMissing(ctx context.Context, node string) error {
 		clear(volumes)
 		maps.Copy(volumes, before.volumes)
 	}
-	_, err := c.addAllVolumes(ctx, node, nil, volumes, fenceReads{}, func(p *pod) {
+	_, err := c.addAllVolumes(ctx, node, nil, volumes, newFenceReads(), func(p *pod) {
 		if len(p.facts().Claims) > maxGets || c.cfg.Clock.Since(written) >= writeEvery {
 			write()
 		}
@@ -242,14 +242,11 @@ func (c *Controller) addMissing(ctx context.Context, node string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// fenceReads maps volumes that need no lock because of a fence to the time of its first read.
-type fenceReads map[string]time.Time
-
 // removeUnneeded removes the volumes that need the lock no longer. It reads all claims again that were not bound. A
-// fence can end, so a volume stays locked until the next try if the fence was read too long ago.
+// fence may end during these reads, so it is read again before the write.
 func (c *Controller) removeUnneeded(ctx context.Context, node string) error {
 	before := c.volumeLocks.get(node)
-	volumes, left, byFence := maps.Clone(before.volumes), map[string]holder{}, fenceReads{}
+	volumes, left, byFence := maps.Clone(before.volumes), map[string]holder{}, newFenceReads()
 	var errs []error
 	for _, volume := range slices.Sorted(maps.Keys(before.volumes)) {
 		needed, err := c.isNeeded(ctx, node, before.volumes[volume], volume, byFence)
@@ -266,22 +263,8 @@ func (c *Controller) removeUnneeded(ctx context.Context, node string) error {
 	// namespace in which the pod was that had the volume.
 	maps.DeleteFunc(left, func(_ string, by holder) bool { return !unknown[by.namespace] })
 	maps.Copy(left, volumes)
-	var oldest time.Time
-	for volume, read := range byFence {
-		_, stays := left[volume]
-		switch _, locked := before.volumes[volume]; {
-		case stays || !locked:
-		case c.cfg.Clock.Since(read) > session.LiveFor:
-			left[volume] = before.volumes[volume]
-			errs = append(errs, fmt.Errorf("volume %q: %w", volume, controller.ErrOutdated))
-		case oldest.IsZero() || read.Before(oldest):
-			oldest = read
-		}
-	}
-	if !oldest.IsZero() {
-		ctx = controller.WhileLive(ctx, c.cfg.Clock, oldest)
-	}
-	return errors.Join(append(errs, err, c.writeLock(ctx, before, left))...)
+	ctx, failed := c.confirm(ctx, before, left, byFence)
+	return errors.Join(append(errs, err, failed, c.writeLock(ctx, before, left))...)
 }
 
 // writeLock writes the volumes of a node's lock, as far as it has room for them.
@@ -348,35 +331,10 @@ func (c *Controller) lockFacts(node string, p *pod) podsafety.LockFacts {
 	return f
 }
 
-// decideLock returns the next step for the lock of a volume, after reads of fence and node if the decision needs them.
-// It adds the volume to byFence if the fence is the reason that it needs none.
-func (c *Controller) decideLock(ctx context.Context, f *podsafety.LockFacts, volume string,
-	byFence fenceReads) (podsafety.LockAction, error) {
-	action := podsafety.DecideLock(*f, c.cfg.Clock.Now())
-	if action != podsafety.ReadLockFence {
-		return action, nil
-	}
-	sent := c.cfg.Clock.Now()
-	fence, err := c.cluster.readFence(ctx, f.Pod.Node, f.Pod.UID)
-	if err != nil {
-		return podsafety.KeepLock, err
-	}
-	if f.Node, err = c.cluster.readNode(ctx, f.Pod.Node); err != nil {
-		return podsafety.KeepLock, err
-	}
-	f.Fence, f.FenceRead = fence, session.Read{Sent: sent, Order: 1}
-	action = podsafety.DecideLock(*f, c.cfg.Clock.Now())
-	unneeded := action == podsafety.RemoveLock || action == podsafety.KeepLock && !f.Locked
-	if _, noted := byFence[volume]; unneeded && !noted {
-		byFence[volume] = sent
-	}
-	return action, nil
-}
-
 // isNeeded reports whether a locked volume must stay locked, which ends when its pod is not held any more, or when a
 // fence keeps the node from the volume.
 func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name string,
-	byFence fenceReads) (_ bool, err error) {
+	byFence *fenceReads) (_ bool, err error) {
 	p, _ := c.observer.pods.Get(by.podKey())
 	f := c.lockFacts(node, p)
 	f.Holder, f.Locked = by.uid, true
@@ -385,7 +343,7 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 			return true, err
 		}
 	}
-	action, err := c.decideLock(ctx, &f, name, byFence)
+	action, err := c.decideLock(ctx, f, name, byFence)
 	if err != nil || action != podsafety.ReadHolder {
 		return action != podsafety.RemoveLock, err
 	}
@@ -403,7 +361,7 @@ func (c *Controller) isNeeded(ctx context.Context, node string, by holder, name 
 // addAllVolumes adds the volumes of all pods of a node that need a lock, and calls next before it reads those of a pod.
 // left are the volumes that would leave the lock. unknown are the namespaces of pods of which volumes may be missing.
 func (c *Controller) addAllVolumes(ctx context.Context, node string, left, volumes map[string]holder,
-	byFence fenceReads, next func(*pod)) (unknown map[string]bool, _ error) {
+	byFence *fenceReads, next func(*pod)) (unknown map[string]bool, _ error) {
 	var errs []error
 	unknown = map[string]bool{}
 	reads := c.newVolumeReads()
@@ -422,7 +380,7 @@ func (c *Controller) addAllVolumes(ctx context.Context, node string, left, volum
 }
 
 func (c *Controller) addVolumes(ctx context.Context, reads *volumeReads, p *pod, left,
-	volumes map[string]holder, byFence fenceReads) error {
+	volumes map[string]holder, byFence *fenceReads) error {
 	f := c.lockFacts(p.node, p)
 	f.Holder, f.Left = p.uid, len(left) > 0
 	if podsafety.DecideLock(f, c.cfg.Clock.Now()) != podsafety.CreateLock {
@@ -435,7 +393,7 @@ func (c *Controller) addVolumes(ctx context.Context, reads *volumeReads, p *pod,
 		}
 		f.Shared, f.Volume = v.shared, v.Volume
 		_, f.Left = left[v.name]
-		action, err := c.decideLock(ctx, &f, v.name, byFence)
+		action, err := c.decideLock(ctx, f, v.name, byFence)
 		if err != nil {
 			return err
 		}

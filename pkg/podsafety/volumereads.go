@@ -5,8 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/engine/session"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/nodefence"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/objects"
 )
 
@@ -130,4 +135,79 @@ func fairly(pods []*pod) []*pod {
 	}
 	slices.SortStableFunc(pods, func(a, b *pod) int { return cmp.Compare(upTo[a], upTo[b]) })
 	return pods
+}
+
+// fenceReads has the live reads of a node's fence, and then of the node, for one pass over the node's lock.
+type fenceReads struct {
+	// evidence is nil before the first read.
+	evidence nodefence.Evidence
+	node     objects.Node
+	read     session.Read
+	// covered has the facts by which a volume needs no lock because of the fence, as often as that was decided.
+	covered map[string][]podsafety.LockFacts
+}
+
+func newFenceReads() *fenceReads { return &fenceReads{covered: map[string][]podsafety.LockFacts{}} }
+
+// readFence makes both reads.
+func (c *Controller) readFence(ctx context.Context, node string, r *fenceReads) (err error) {
+	sent := c.cfg.Clock.Now()
+	if r.evidence, err = c.cluster.readFence(ctx, node); err != nil {
+		r.evidence = nil
+		return err
+	}
+	r.read = session.Read{Sent: sent, Order: 1}
+	if r.node, err = c.cluster.readNode(ctx, node); err != nil {
+		r.evidence = nil
+	}
+	return err
+}
+
+// in returns facts with these reads.
+func (r *fenceReads) in(f podsafety.LockFacts) podsafety.LockFacts {
+	f.Fence, f.Node, f.FenceRead = r.evidence(f.Pod.UID), r.node, r.read
+	return f
+}
+
+// decideLock returns the next step for the lock of a volume, after reads of fence and node if the decision needs them.
+// It adds the volume to the covered ones if the fence is the reason that it needs none.
+func (c *Controller) decideLock(ctx context.Context, f podsafety.LockFacts, volume string,
+	byFence *fenceReads) (podsafety.LockAction, error) {
+	action := podsafety.DecideLock(f, c.cfg.Clock.Now())
+	if action != podsafety.ReadLockFence {
+		return action, nil
+	}
+	if byFence.evidence == nil || c.cfg.Clock.Since(byFence.read.Sent) > session.LiveFor/2 {
+		if err := c.readFence(ctx, f.Pod.Node, byFence); err != nil {
+			return podsafety.KeepLock, err
+		}
+	}
+	if f = byFence.in(f); f.Covered() {
+		byFence.covered[volume] = append(byFence.covered[volume], f)
+	}
+	return podsafety.DecideLock(f, c.cfg.Clock.Now()), nil
+}
+
+// confirm reads the fence again if a volume of the lock before, that would leave it, needs no lock because of the fence.
+// It adds the volumes to left that the fence does not cover any more. The write of left has to use the returned context.
+func (c *Controller) confirm(ctx context.Context, before volumeLock, left map[string]holder,
+	byFence *fenceReads) (context.Context, error) {
+	maps.DeleteFunc(byFence.covered, func(volume string, _ []podsafety.LockFacts) bool {
+		_, locked := before.volumes[volume]
+		_, stays := left[volume]
+		return !locked || stays
+	})
+	if len(byFence.covered) == 0 {
+		return ctx, nil
+	}
+	err := c.readFence(ctx, before.node, byFence)
+	for volume, all := range byFence.covered {
+		if err != nil || slices.ContainsFunc(all, func(f podsafety.LockFacts) bool { return !byFence.in(f).Covered() }) {
+			left[volume] = before.volumes[volume]
+		}
+	}
+	if err != nil {
+		return ctx, err // the write frees nothing for the fence
+	}
+	return controller.WhileLive(ctx, c.cfg.Clock, byFence.read.Sent), nil
 }

@@ -73,16 +73,21 @@ func (w *world) send(ctx context.Context, what string) error {
 }
 
 // A fence may end between its read and the write. The end of a pod stays.
-func TestFenceThatWasReadLongAgoLiftsNoLock(t *testing.T) {
+func TestFenceIsReadAgainBeforeLocksAreLifted(t *testing.T) {
 	t.Parallel()
+	two, all := []string{"pv-data", "pv-logs"}, []string{"pv-data", "pv-gone", "pv-logs"}
 	for sentence, c := range map[string]struct {
-		slow func(w *world, long func())
-		want []string
+		// during happens during a read after that of the fence, and late before the write.
+		during, late func(w *world)
+		want         []string
+		done         bool
 	}{
-		"it is read just before":   {func(*world, func()) {}, []string{"pv-logs"}},
-		"reads after it take long": {func(w *world, long func()) { w.onVolume = long }, []string{"pv-data", "pv-logs"}},
-		"the write of the lock is queued": {func(w *world, long func()) { w.onSend = long },
-			[]string{"pv-data", "pv-gone", "pv-logs"}},
+		"it is in force":        {nil, nil, []string{"pv-logs"}, true},
+		"other reads take long": {func(w *world) { w.clock.Step(session.LiveFor + 1) }, nil, []string{"pv-logs"}, true},
+		"it ends":               {func(w *world) { w.fences["a"] = ofPool("other") }, nil, two, true},
+		"it cannot be read":     {func(w *world) { w.fail["get fence"] = errNoAnswer }, nil, two, false},
+		"its node cannot be":    {func(w *world) { w.fail["get node"] = errNoAnswer }, nil, two, false},
+		"the write is queued":   {nil, func(w *world) { w.clock.Step(session.LiveFor + 1) }, all, false},
 	} {
 		w := newWorld(t, Config{VolumeLocks: true, Fences: true})
 		w.pvs["pv-data"], w.pvs["pv-logs"], w.pvs["pv-gone"] = false, false, false
@@ -94,14 +99,48 @@ func TestFenceThatWasReadLongAgoLiftsNoLock(t *testing.T) {
 		w.unwatch("ns/gone")
 		w.show(held(terminating, uses("unbound"), func(o *v1.Pod) { o.Name, o.UID = "web", "uid-2" }))
 		w.showFence(ofPool("data"))
-		c.slow(w, func() { w.clock.Step(session.LiveFor + 1) })
+		w.onVolume = func() {
+			if c.during != nil && slices.Contains(w.calls, "get fence") {
+				c.during(w)
+			}
+		}
+		if c.late != nil {
+			w.onSend = func() { c.late(w) }
+		}
 		done := w.lock(t.Context(), "a") == controller.Done()
-		if got := w.lockedVolumes(); !slices.Equal(got, c.want) || done != (len(got) == 1) {
+		if got := w.lockedVolumes(); !slices.Equal(got, c.want) || done != c.done {
 			t.Errorf("%s: done %t, locked %q, want %q", sentence, done, got, c.want)
 		}
-		w.onVolume, w.onSend = nil, nil
+		w.onVolume, w.onSend, w.fail = nil, nil, map[string]error{}
+		w.showFence(ofPool("data"))
 		if w.lock(t.Context(), "a"); len(w.lockedVolumes()) != 1 {
 			t.Errorf("%s: the next try leaves %q locked", sentence, w.lockedVolumes())
+		}
+	}
+}
+
+// The fence covers the volumes of a pod that is gone, and of another one that uses the same volumes.
+func TestFenceIsReadAgainForOtherPodsOfVolume(t *testing.T) {
+	t.Parallel()
+	for _, ends := range []bool{false, true} {
+		w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+		w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
+		w.away()
+		w.show(held(terminating, uses("data", "logs")))
+		w.lock(t.Context(), "a")
+		w.show(held(terminating, uses("data", "logs", "unbound"), func(o *v1.Pod) { o.Name, o.UID = "web", "uid-2" }))
+		delete(w.live, "ns/db")
+		w.unwatch("ns/db")
+		w.showFence(fenced(v1alpha1.CoversVolumes))
+		reads := 0
+		w.onFence = func() {
+			if reads++; ends && reads == 2 {
+				delete(w.fences, "a")
+			}
+		}
+		w.lock(t.Context(), "a")
+		if got := len(w.lockedVolumes()) == 2; got != ends || reads != 2 {
+			t.Errorf("the fence ends %t: %d reads of it, locked %q", ends, reads, w.lockedVolumes())
 		}
 	}
 }

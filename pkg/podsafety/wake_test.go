@@ -92,8 +92,9 @@ func TestWakingChangesOfNamespacesAndNodes(t *testing.T) {
 		happens func(*observer)
 		want    []string
 	}{
-		"it enforces":                {marks, added(enforce), []string{"namespace ns", "node b"}},
-		"it warns":                   {marks, added(warn), []string{"node b"}},
+		"it enforces":                {marks, added(enforce), []string{"namespace ns"}},
+		"it warns":                   {marks, added(warn), []string{"namespace ns"}},
+		"it warns, no marks":         {Config{}, added(warn), nil},
 		"it is off":                  {marks, added(off), nil},
 		"it warns no more":           {marks, updated(warn, off), nil},
 		"it enforces, no marks":      {Config{}, added(enforce), []string{"namespace ns"}},
@@ -229,5 +230,62 @@ func TestNoWork(t *testing.T) {
 	w.show(held(unheld, marked))
 	if f, found := w.observer.observe("ns/db"); found {
 		t.Errorf("%+v", f)
+	}
+}
+
+// TestNamespaceWakesNodesOfItsPods: a namespace without pods on unreachable nodes costs no search of these nodes.
+func TestNamespaceWakesNodesOfItsPods(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		mode podsafety.Mode
+		pod  *v1.Pod
+		away bool
+		want []string
+	}{
+		"it warns":              {podsafety.ModeWarn, held(unheld), true, []string{"node a"}},
+		"it enforces":           {podsafety.ModeEnforce, held(), true, []string{"node a"}},
+		"the pod is marked":     {podsafety.ModeWarn, held(unheld, marked), true, nil},
+		"the node is reachable": {podsafety.ModeWarn, held(unheld), false, nil},
+		"the namespace is off":  {podsafety.ModeOff, held(unheld), true, nil},
+		"the pod is not bound":  {podsafety.ModeWarn, held(unheld, func(o *v1.Pod) { o.Spec.NodeName = "" }), true, nil},
+	} {
+		w := newWorld(t, Config{NodeCondition: true})
+		if c.away {
+			w.away()
+		}
+		woken := w.recordWoken()
+		w.namespaceCache["ns"], w.live["ns/db"] = namespace{Name: "ns", Mode: c.mode}, c.pod
+		if w.hold(t.Context(), "ns"); !slices.Equal(woken.take(), c.want) {
+			t.Errorf("%s: want %q", sentence, c.want)
+		}
+	}
+}
+
+func TestHoldExistingPods(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		pod  *v1.Pod
+		mode podsafety.Mode
+		want []string
+	}{
+		"with a claim":                     {held(unheld), podsafety.ModeEnforce, []string{"list pods", added}},
+		"in a namespace that warns":        {held(unheld), podsafety.ModeWarn, []string{"list pods"}},
+		"in a namespace without the label": {held(unheld), podsafety.ModeOff, nil},
+		"without a claim": {held(unheld, func(o *v1.Pod) { o.Spec.Volumes = nil }), podsafety.ModeEnforce,
+			[]string{"list pods"}},
+		"that is terminating": {held(unheld, terminating), podsafety.ModeEnforce, []string{"list pods"}},
+		"that is held":        {held(), podsafety.ModeEnforce, []string{"list pods"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			w.namespaceCache["ns"] = namespace{Name: "ns", Mode: c.mode}
+			w.live["ns/db"] = c.pod
+			w.working(func() {
+				w.hold(t.Context(), "ns")
+			})
+			w.reconcilePod()
+			w.expectCalls(c.want...)
+			if len(w.observer.candidates) != 0 {
+				t.Errorf("%v is kept", w.observer.candidates)
+			}
+		})
 	}
 }

@@ -280,7 +280,7 @@ func TestMissingObjectNeedsAPIServerAnswer(t *testing.T) {
 			"node":      func() (bool, error) { node, err := a.readNode(t.Context(), "node-1"); return node.Found, err },
 			"Lease":     func() (bool, error) { lease, err := a.readLease(t.Context(), "node-1"); return lease.Found, err },
 			"volume":    func() (bool, error) { v, err := a.readVolume(t.Context(), "ns", "data"); return v.name != "", err },
-			"NodeFence": func() (bool, error) { f, err := a.readFence(t.Context(), "node-1", "uid-1"); return f.InForce, err },
+			"NodeFence": func() (bool, error) { f, err := a.readFence(t.Context(), "node-1"); return f("uid-1").InForce, err },
 		} {
 			if found, err := read(); found || (err != nil) != fails {
 				t.Errorf("%s: found %v, error %v", what, found, err)

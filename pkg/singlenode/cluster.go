@@ -71,7 +71,11 @@ func (a apiServer) readPod(ctx context.Context, namespace, name string) (singlen
 }
 
 func (a apiServer) readFence(ctx context.Context, node string, pod types.UID) (objects.Fence, error) {
-	return nodefence.Read(ctx, a.fences, node, pod)
+	evidence, err := nodefence.Read(ctx, a.fences, node)
+	if err != nil {
+		return objects.Fence{}, err
+	}
+	return evidence(pod), nil
 }
 
 func (a apiServer) readNode(ctx context.Context, name string) (objects.Node, error) {

@@ -58,13 +58,11 @@ var exceptions = []exception{
 		"of.Name))} → always", "the work on a claim that needs none writes nothing"},
 	{"pkg/podsafety:Controller.reconcile/if s.Facts.Pod.Terminating {c.locks(s.Facts.Pod.Node)} → always",
 		"a node without terminating pods needs no lock"},
-	{"pkg/podsafety:Controller.hold/if p := objects.PodOf(o); !p.Held {c.observer.offer(p, " +
-		"cache.NewObjectName(o.Namespace, o.Name).String())} → always", "a held pod needs no finalizer"},
+	{"pkg/podsafety:Controller.hold/without !p.Held &&", "a held pod needs no finalizer"},
 	{"pkg/podsafety:observer.drop/return dropped → true", "nothing is reported about a pod that is no candidate"},
 	{"pkg/podsafety:observer.settle/if !offered {o.tracker.Forget(p.UID)} → always",
 		"the tracker has no record of a candidate"},
-	{"pkg/podsafety:releaser.pass/if p.Held || marked {workers.Go(func() error { return r.one(ctx, p, marked) })} → " +
-		"always", "a pod that is neither held nor marked is left alone by the decision, too"},
+	{"pkg/podsafety:releaser.pass/if p.Held || p.marked {todo = append(todo, p)} → always", "a pod that is neither held nor marked is left alone by the decision, too"},
 	{"pkg/podsafety:releaser.locks/if podsafety.DecideLock(f, r.cfg.Clock.Now()) != podsafety.RemoveLock {continue} → " +
 		"never", "a release removes each lock"},
 	{"pkg/podsafety:volumeLocks.refresh/without delete(l.written, node)", "it saves memory"},
@@ -84,7 +82,7 @@ var exceptions = []exception{
 	{"pkg/statefulset:setOf/without s.Namespace = unique.Make(o.Namespace).Value()", "it saves memory"},
 	{"pkg/statefulset:podOf/without p.Namespace, p.Controller = unique.Make(o.Namespace).Value(), " +
 		"unique.Make(p.Controller).Value()", "it saves memory"},
-	{"pkg/statefulset:releaser.pass/if c.Marked {s, found := sets[keyOf(c.Namespace, c.Mark.Set)]} → always",
+	{"pkg/statefulset:releaser.pass/if c.Marked {marked = append(marked, c)} → always",
 		"a claim that is not marked is left alone by the decision, too"},
 	{"pkg/statefulset:releaser.set/without f.Rules.Removing = true",
 		"a set that is not known to lack anything loses the annotation anyway"},

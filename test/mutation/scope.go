@@ -68,6 +68,7 @@ var scopes = []scope{
 	{folder: "internal/engine/podsafety", except: words, statements: true},
 	{folder: "pkg/podsafety", statements: true, files: "claims.go forcepolicy.go nodes.go pods.go " +
 		"release.go volumelocks.go"},
+	{folder: "pkg/podsafety", files: "volumereads.go", funcs: "Controller.* fenceReads.*", statements: true},
 	{folder: "pkg/podsafety", files: "observer.go", funcs: "observer.[^f]* observer.first namespaceOf", statements: true},
 	{folder: "pkg/podsafety", files: "cluster.go controller.go", funcs: "Controller.call Controller.failed",
 		statements: true},
@@ -112,7 +113,7 @@ var scopes = []scope{
 
 	{folder: "pkg/leaks", files: "decide.go"},
 	{folder: "pkg/leaks", files: "remediation.go",
-		funcs: "decideRemediation situation.goOn isRemediation refusal.* step.*"},
+		funcs: "decideRemediation situation.goOn isRemediation step.*"},
 	{folder: "pkg/leaks", files: "tracker.go", funcs: "*.begin *.seen *.fail *.remember *.judge", statements: true},
 	{folder: "pkg/leaks", files: "tracker.go", funcs: "*.complete keyOf"},
 	{folder: "pkg/leaks", files: "survey.go", funcs: "readAll survey.* isEphemeral", statements: true},

@@ -111,6 +111,19 @@ func (f PolicyFacts) patience(n NodeView) time.Duration {
 	return patience
 }
 
+// Due returns the nodes among these that the policy fences now if pods wait for them.
+func (f PolicyFacts) Due(nodes []*NodeView, now time.Time) (due []*NodeView) {
+	if f.halt() != "" || f.limited("") == ReasonLimitReached {
+		return nil
+	}
+	for _, n := range nodes {
+		if !n.Since.IsZero() && now.Sub(n.Since) >= f.patience(*n) {
+			due = append(due, n)
+		}
+	}
+	return due
+}
+
 func (f PolicyFacts) judge(n NodeView, halted Reason, now time.Time) Judgement {
 	left := f.patience(n)
 	if !n.Since.IsZero() {

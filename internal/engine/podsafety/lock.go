@@ -80,7 +80,7 @@ func DecideLock(f LockFacts, now time.Time) LockAction {
 		return KeepLock
 	case f.mayBeCovered() && !f.FenceRead.Fresh(now):
 		return ReadLockFence
-	case f.mayBeCovered() && f.Fence.CoversVolume(f.Volume) && f.Fence.OfRun(f.Node):
+	case f.Covered():
 		return f.unneeded()
 	case f.Locked && f.held():
 		return KeepLock
@@ -105,6 +105,11 @@ func (f LockFacts) wanted() bool {
 // mayBeCovered reports whether a fence of the node may make the lock unnecessary.
 func (f LockFacts) mayBeCovered() bool {
 	return f.held() && f.FenceSeen && f.Volume.Driver != "" && (f.Locked || f.wanted())
+}
+
+// Covered reports whether the fence that was read keeps the node from the volume, so that it needs no lock.
+func (f LockFacts) Covered() bool {
+	return f.mayBeCovered() && f.Fence.CoversVolume(f.Volume) && f.Fence.OfRun(f.Node)
 }
 
 func (f LockFacts) unneeded() LockAction {

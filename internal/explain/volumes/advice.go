@@ -265,8 +265,8 @@ func adviseOnHold(s *explain.Explanation, f PVFacts, pv explain.PV, d decision) 
 // adviseOnKeptVolume adds the choices for a volume that outlives its claim. A PV without a claimRef is free for the
 // next claim of its class in any namespace, which would get the data. So the claimRef keeps its namespace and name.
 //
-// Provisioners other than csi-reclaimer look at this PV alone. So nothing is advised that deletes a volume which another
-// PV or a claim may need, or that hands out a volume which another PV may have handed out.
+// Provisioners other than csi-reclaimer look at this PV alone. So nothing is advised that deletes a volume that another
+// PV or a claim may need, or that hands out a volume that another PV may have handed out.
 func adviseOnKeptVolume(s *explain.Explanation, f PVFacts, pv explain.PV) {
 	o, claim := f.PV, f.Claim.Value
 	if o.Status.Phase != v1.VolumeReleased && o.Status.Phase != v1.VolumeFailed || o.DeletionTimestamp != nil {

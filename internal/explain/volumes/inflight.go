@@ -111,8 +111,12 @@ func addInFlight(s *explain.Explanation, w ClusterFacts, entries []inflight.Loca
 				other.pv.Name, other.pv.Affinity, e.Node.Name, e.Volume, e.Volume)
 			continue
 		}
-		s.Advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
-			"none, or after you delete it there: kubectl reclaim settle %s", e.Volume, e.Volume)
+		where := "in the storage system"
+		if e.Node != nil {
+			where = "on node " + e.Node.Name
+		}
+		s.Advise("If the driver can no longer answer: look %s for a volume named %s. If there is none, or after you delete "+
+			"it there: kubectl reclaim settle %s", where, e.Volume, e.Volume)
 	}
 }
 

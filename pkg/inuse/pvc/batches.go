@@ -94,6 +94,12 @@ func (b *batches) take(namespace string, now time.Time) (asked map[types.UID]ask
 			delete(b.pace, other)
 		}
 	}
+	// A claim that its other finalizers keep does not ask again, and its answer holds all pods of the namespace.
+	for uid, a := range b.answers {
+		if !a.at.IsZero() && now.Sub(a.at) > goodFor {
+			delete(b.answers, uid)
+		}
+	}
 	return asked, 0
 }
 

@@ -165,3 +165,21 @@ func TestReading(t *testing.T) {
 		t.Errorf("an older answer counts for a newer question: %+v", got)
 	}
 }
+
+// TestOldAnswersAreDropped: a claim that its other finalizers keep does not ask again, and its answer holds all pods.
+func TestOldAnswersAreDropped(t *testing.T) {
+	b := newBatches()
+	list := func(ms int, claim ask) {
+		t.Helper()
+		b.join("ns", claim)
+		asked, _ := b.take("ns", at(ms))
+		b.settle("ns", asked, shown(ms))
+	}
+	list(0, asks(1))
+	list(20_000, asks(2))
+	b.join("other", asks(3))
+	list(40_000, asks(4))
+	if _, old := b.answers["1"]; old || len(b.answers) != 3 {
+		t.Errorf("answers %v", b.answers)
+	}
+}

@@ -286,7 +286,7 @@ func validate(e *Entry) error {
 		return err
 	case e.Claim.UID == "":
 		return errors.New("claim: the UID is required")
-	case len(e.Requests) > maxRequests:
+	case len(e.Requests) > maxRequests: // only another version writes more
 		return fmt.Errorf("%w: %d requests", ErrVersion, len(e.Requests))
 	case len(e.Requests) == 0:
 		return errors.New("0 requests")

@@ -278,8 +278,8 @@ type liveUses struct {
 	claims map[volume.SourceRef]bool
 }
 
-// readClaims reads the claims, unless the last list is as new as a live read has to be. It follows the read of the
-// snapshot, so that it includes the user of its finalizer.
+// readClaims reads the claims, unless the last list is as new as a live read has to be. It follows the list of the
+// snapshots, so that it includes the users of their finalizers then.
 func (u *liveUses) readClaims(ctx context.Context) error {
 	if u.claims != nil && u.clock.Since(u.at) <= session.LiveFor {
 		return nil

@@ -255,7 +255,7 @@ func TestPodOfNewBootWaitsForUnmount(t *testing.T) {
 		} else {
 			s.then(userDeletesPod, kubeletSees, processesEnd, kubeletReportsEnd)
 		}
-		s.All(guardVerbs[:len(guardVerbs)-2]...) // without the two of the fence
+		s.All(holdActs, gateActs, lockActs, protectorActs, claimHoldActs, volumeLockActs)
 		if completes {
 			s.shows("the pod has no grace", func(s *state) bool { return s.pods[0].graceZero })
 		}

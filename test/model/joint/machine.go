@@ -147,7 +147,7 @@ func (c *transition) remaining() (f fencing.RemainingFacts) {
 			f.Held = append(f.Held, fencing.HeldPod{UID: p.UID})
 		}
 		// The tracker counts the pods of its first list after the boot. These are some of them, so the fence ends earlier.
-		if p.Held && p.Terminating && c.Without != TheList && (c.node.boot == firstBoot || c.processes[slot].leaving) {
+		if p.Held && p.Terminating && c.Without != TheList && (c.node.shown == firstBoot || c.processes[slot].leaving) {
 			f.Leaving.Pods++
 		}
 		if p.Held || p.UsesVolumes() {

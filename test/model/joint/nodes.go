@@ -109,11 +109,16 @@ func (now *pod) reportEnd(p process) {
 func (k *worker) life(s *state) {
 	n := s.node
 	k.Can(n.off && !n.agent, move{machineStarts, 0}, func(c *transition) {
-		c.boot()
+		c.node.off, c.node.fresh = false, true
+		c.node.boot++
 	})
 	k.Can(n.connected() && n.fresh, move{kubeletRegisters, 0}, func(c *transition) {
 		now := &c.node
 		now.fresh, now.shown, now.shownMachine = false, now.boot, now.machine
+		for slot := range c.processes {
+			p := &c.processes[slot]
+			p.leaving = p.node == nodeA && c.pods[slot].terminating
+		}
 		if !now.there {
 			now.there = true
 			c.leaseChanges()
@@ -122,16 +127,6 @@ func (k *worker) life(s *state) {
 	works := n.connected() && !n.fresh
 	k.Can(n.there && (n.ready && !n.connected() || !n.ready && works), move{readyChanges, 0},
 		func(c *transition) { c.node.ready = !n.ready })
-}
-
-// boot starts the machine of node a.
-func (c *transition) boot() {
-	c.node.off, c.node.fresh = false, true
-	c.node.boot++
-	for slot := range c.processes {
-		p := &c.processes[slot]
-		p.leaving = p.node == nodeA && c.pods[slot].terminating
-	}
 }
 
 // stop ends the machine of node a, and all processes there. A kubelet that starts knows no pod.
@@ -187,8 +182,8 @@ func (k *worker) faults(s *state) {
 		c.former.storage = n.storage
 		c.stop()
 		now := &c.node
-		now.cut, now.storage = false, false
-		c.boot()
+		now.cut, now.storage, now.off, now.fresh = false, false, false, true
+		now.boot++
 		now.machine++
 		for slot := range c.processes {
 			c.processes[slot].unknown = c.processes[slot].node == nodeA

@@ -49,7 +49,7 @@ type process struct {
 	known, deleted bool
 	// done means that it has ended for good, unknown that no component on this machine knows its containers.
 	done, unknown bool
-	// leaving means that the pod was terminating when its machine booted.
+	// leaving means that the pod was terminating when the Node began to show the boot of its machine.
 	leaving bool
 }
 

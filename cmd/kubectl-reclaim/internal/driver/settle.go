@@ -163,6 +163,14 @@ func (o *settleOptions) choose(entries []inflight.Located, volumes []string, nam
 	return chosen, nil
 }
 
+// nodeOf returns the node on which the volume of an entry is if it exists, "-" if no node is known.
+func nodeOf(e inflight.Located) string {
+	if e.Node == nil {
+		return "-"
+	}
+	return e.Node.Name
+}
+
 func classOf(e inflight.Located) string { return e.Requests[0].PV.Spec.StorageClassName }
 
 // inStorage says which of the volumes must stay in the storage system, and which to look for there. It lists PVs once,
@@ -327,9 +335,19 @@ func pathOf(annotation string) string {
 }
 
 func showEntries(w io.Writer, entries []inflight.Located, now time.Time) error {
-	t := cli.NewTable(false, []string{"Volume", "Claim", "StorageClass", "Driver", "In flight"}, nil)
+	// Each node may have an entry for a volume of one name.
+	columns := []string{"Volume", "Claim", "StorageClass", "Driver", "In flight"}
+	ofNodes := slices.ContainsFunc(entries, func(e inflight.Located) bool { return e.Node != nil })
+	if ofNodes {
+		columns = append(columns, "Node")
+	}
+	t := cli.NewTable(false, columns, nil)
 	for _, e := range entries {
-		t.Add("", e.Volume, e.Claim.Namespace+"/"+e.Claim.Name, classOf(e), e.Driver, explain.Age(now, e.Begun))
+		row := []any{e.Volume, e.Claim.Namespace + "/" + e.Claim.Name, classOf(e), e.Driver, explain.Age(now, e.Begun)}
+		if ofNodes {
+			row = append(row, nodeOf(e))
+		}
+		t.Add("", row...)
 	}
 	return (&cli.Output{}).Table(w, t)
 }
