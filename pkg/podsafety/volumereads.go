@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/controller"
@@ -139,7 +138,6 @@ func fairly(pods []*pod) []*pod {
 
 // fenceReads has the live reads of a node's fence, and then of the node, for one pass over the node's lock.
 type fenceReads struct {
-	// evidence is nil before the first read.
 	evidence nodefence.Evidence
 	node     objects.Node
 	read     session.Read
@@ -150,17 +148,18 @@ type fenceReads struct {
 func newFenceReads() *fenceReads { return &fenceReads{covered: map[string][]podsafety.LockFacts{}} }
 
 // readFence makes both reads.
-func (c *Controller) readFence(ctx context.Context, node string, r *fenceReads) (err error) {
+func (c *Controller) readFence(ctx context.Context, node string, r *fenceReads) error {
 	sent := c.cfg.Clock.Now()
-	if r.evidence, err = c.cluster.readFence(ctx, node); err != nil {
-		r.evidence = nil
+	evidence, err := c.cluster.readFence(ctx, node)
+	if err != nil {
 		return err
 	}
-	r.read = session.Read{Sent: sent, Order: 1}
-	if r.node, err = c.cluster.readNode(ctx, node); err != nil {
-		r.evidence = nil
+	n, err := c.cluster.readNode(ctx, node)
+	if err != nil {
+		return err
 	}
-	return err
+	r.evidence, r.node, r.read = evidence, n, session.Read{Sent: sent, Order: 1}
+	return nil
 }
 
 // in returns facts with these reads.
@@ -177,7 +176,7 @@ func (c *Controller) decideLock(ctx context.Context, f podsafety.LockFacts, volu
 	if action != podsafety.ReadLockFence {
 		return action, nil
 	}
-	if byFence.evidence == nil || c.cfg.Clock.Since(byFence.read.Sent) > session.LiveFor/2 {
+	if c.cfg.Clock.Since(byFence.read.Sent) > session.LiveFor/2 {
 		if err := c.readFence(ctx, f.Pod.Node, byFence); err != nil {
 			return podsafety.KeepLock, err
 		}
@@ -185,24 +184,29 @@ func (c *Controller) decideLock(ctx context.Context, f podsafety.LockFacts, volu
 	if f = byFence.in(f); f.Covered() {
 		byFence.covered[volume] = append(byFence.covered[volume], f)
 	}
-	return podsafety.DecideLock(f, c.cfg.Clock.Now()), nil
+	if action = podsafety.DecideLock(f, c.cfg.Clock.Now()); action == podsafety.ReadLockFence {
+		return podsafety.KeepLock, controller.ErrOutdated // the reads took too long
+	}
+	return action, nil
 }
 
 // confirm reads the fence again if a volume of the lock before, that would leave it, needs no lock because of the fence.
 // It adds the volumes to left that the fence does not cover any more. The write of left has to use the returned context.
 func (c *Controller) confirm(ctx context.Context, before volumeLock, left map[string]holder,
 	byFence *fenceReads) (context.Context, error) {
-	maps.DeleteFunc(byFence.covered, func(volume string, _ []podsafety.LockFacts) bool {
-		_, locked := before.volumes[volume]
-		_, stays := left[volume]
-		return !locked || stays
-	})
-	if len(byFence.covered) == 0 {
+	var lifted []string
+	for volume := range before.volumes {
+		if _, stays := left[volume]; !stays && len(byFence.covered[volume]) > 0 {
+			lifted = append(lifted, volume)
+		}
+	}
+	if len(lifted) == 0 {
 		return ctx, nil
 	}
 	err := c.readFence(ctx, before.node, byFence)
-	for volume, all := range byFence.covered {
-		if err != nil || slices.ContainsFunc(all, func(f podsafety.LockFacts) bool { return !byFence.in(f).Covered() }) {
+	ended := func(f podsafety.LockFacts) bool { return !byFence.in(f).Covered() }
+	for _, volume := range lifted {
+		if err != nil || slices.ContainsFunc(byFence.covered[volume], ended) {
 			left[volume] = before.volumes[volume]
 		}
 	}

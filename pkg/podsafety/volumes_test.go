@@ -119,6 +119,44 @@ func TestFenceIsReadAgainBeforeLocksAreLifted(t *testing.T) {
 	}
 }
 
+// Without reads that are new enough it is not known whether a volume needs a lock.
+func TestSlowReadsOfFenceAreRepeated(t *testing.T) {
+	t.Parallel()
+	for _, locked := range []bool{false, true} {
+		w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+		w.pvs["pv-data"] = false
+		w.away()
+		w.show(held(terminating))
+		if locked {
+			w.lock(t.Context(), "a")
+		}
+		w.showFence(ofPool("data"))
+		w.onFence = func() { w.clock.Step(session.LiveFor + 1) }
+		if got := w.lock(t.Context(), "a"); got == controller.Done() || len(w.lockedVolumes()) > 0 != locked {
+			t.Errorf("locked before %t: %v, locked %q", locked, got, w.lockedVolumes())
+		}
+		w.onFence = nil
+		if got := w.lock(t.Context(), "a"); got != controller.Done() || len(w.lockedVolumes()) > 0 {
+			t.Errorf("locked before %t: the next try: %v, locked %q", locked, got, w.lockedVolumes())
+		}
+	}
+}
+
+// A pass longer than a read is live reads the fence more than once.
+func TestLongPassReadsFenceAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{VolumeLocks: true, Fences: true})
+	w.pvs["pv-data"], w.pvs["pv-logs"] = false, false
+	w.away()
+	w.show(held(terminating, uses("data")))
+	w.show(held(terminating, uses("logs"), func(o *v1.Pod) { o.Name, o.UID = "web", "uid-2" }))
+	w.showFence(ofPool("data"))
+	w.onVolume = func() { w.clock.Step(session.LiveFor) }
+	if got := w.lock(t.Context(), "a"); got != controller.Done() || !slices.Equal(w.lockedVolumes(), []string{"pv-logs"}) {
+		t.Errorf("%v, locked %q", got, w.lockedVolumes())
+	}
+}
+
 // The fence covers the volumes of a pod that is gone, and of another one that uses the same volumes.
 func TestFenceIsReadAgainForOtherPodsOfVolume(t *testing.T) {
 	t.Parallel()

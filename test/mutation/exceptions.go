@@ -59,6 +59,12 @@ var exceptions = []exception{
 	{"pkg/podsafety:Controller.reconcile/if s.Facts.Pod.Terminating {c.locks(s.Facts.Pod.Node)} → always",
 		"a node without terminating pods needs no lock"},
 	{"pkg/podsafety:Controller.hold/without !p.Held &&", "a held pod needs no finalizer"},
+	{"pkg/podsafety:Controller.hold/without mode == podsafety.ModeEnforce &&",
+		"the decision leaves a pod of such a namespace alone, too"},
+	{"pkg/podsafety:observer.namespaceChanged/without len(o.unreachable) > 0 &&", "it saves a list of pods"},
+	{"pkg/podsafety:Controller.decideLock/if f = byFence.in(f); f.Covered() {byFence.covered[volume] = " +
+		"append(byFence.covered[volume], f)} → always", "a volume that is not covered stays locked anyway"},
+	{"pkg/podsafety:Controller.confirm/without !stays &&", "the lock then names another pod that the volume waits for"},
 	{"pkg/podsafety:observer.drop/return dropped → true", "nothing is reported about a pod that is no candidate"},
 	{"pkg/podsafety:observer.settle/if !offered {o.tracker.Forget(p.UID)} → always",
 		"the tracker has no record of a candidate"},

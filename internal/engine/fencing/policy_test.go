@@ -355,3 +355,40 @@ func TestNoClusterExceedsPolicyLimits(t *testing.T) {
 		t.Errorf("visited %d clusters, want %d, of which %d have a node fenced", visited, want, chosen)
 	}
 }
+
+func pointers(f PolicyFacts) (nodes []*NodeView) {
+	for i := range f.Nodes {
+		nodes = append(nodes, &f.Nodes[i])
+	}
+	return nodes
+}
+
+// TestDueNodesWithoutPods: the lists of pods decide about these nodes, and about no other.
+func TestDueNodesWithoutPods(t *testing.T) {
+	uncounted := func(f *PolicyFacts) { f.Nodes[0].Waiting = 0 }
+	for name, c := range map[string]struct {
+		facts PolicyFacts
+		due   bool
+	}{
+		"it is silent for long":     {policy(uncounted), true},
+		"its patience runs":         {policy(lost(0, 4*time.Minute), uncounted), false},
+		"its silence is not known":  {policy(uncounted, node(0, func(n *NodeView) { n.Since = time.Time{} })), false},
+		"it is halted":              {policy(uncounted, func(f *PolicyFacts) { f.View = false }), false},
+		"the limit is reached":      {policy(uncounted, node(3, fenced)), false},
+		"only its zone is at limit": {policy(uncounted, maxFences("2"), node(2, fenced)), true},
+	} {
+		if due := c.facts.Due(pointers(c.facts)[:1], now()); len(due) > 0 != c.due {
+			t.Errorf("%s: %v", name, due)
+		}
+	}
+}
+
+func TestFencedNodeIsDueInEveryCluster(t *testing.T) {
+	everyCluster(func(f PolicyFacts) {
+		d := DecidePolicy(f, now())
+		named := func(n *NodeView) bool { return n.Name == d.Fence }
+		if d.Fence != "" && !slices.ContainsFunc(f.Due(pointers(f), now()), named) {
+			t.Errorf("%s is fenced and not due: %+v", d.Fence, f)
+		}
+	})
+}
