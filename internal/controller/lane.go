@@ -75,7 +75,8 @@ func (l *Lane[K]) Next() (key K, found bool) {
 	}
 	var first slowKey
 	for waiting, k := range l.waiting {
-		if !found || cmp.Or(cmp.Compare(l.turns[k.share], l.turns[first.share]), cmp.Compare(k.failures, first.failures)) < 0 {
+		order := cmp.Or(cmp.Compare(l.turns[k.share], l.turns[first.share]), cmp.Compare(k.failures, first.failures))
+		if !found || order < 0 {
 			key, first, found = waiting, k, true
 		}
 	}

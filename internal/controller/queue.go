@@ -51,8 +51,8 @@ type try struct {
 	slow        bool
 }
 
-// failures orders the keys of a share that wait for the lane. A key that returned Soon goes first, because its turn only
-// began.
+// failures orders the keys of a share that wait for the lane. A key that returned Soon goes first, because its turn has
+// only begun.
 func (t try) failures() int {
 	if t.soon > 0 {
 		return 0

@@ -190,8 +190,8 @@ func (c *Controller) decideLock(ctx context.Context, f podsafety.LockFacts, volu
 	return action, nil
 }
 
-// confirm reads the fence again if a volume of the lock before, that would leave it, needs no lock because of the fence.
-// It adds the volumes to left that the fence does not cover any more. The write of left has to use the returned context.
+// confirm reads the fence again if a volume of the lock before that would leave it needs none because of the fence. It
+// adds the volumes to left that the fence does not cover any more. The write of left has to use the returned context.
 func (c *Controller) confirm(ctx context.Context, before volumeLock, left map[string]holder,
 	byFence *fenceReads) (context.Context, error) {
 	var lifted []string

@@ -68,7 +68,8 @@ var exceptions = []exception{
 	{"pkg/podsafety:observer.drop/return dropped → true", "nothing is reported about a pod that is no candidate"},
 	{"pkg/podsafety:observer.settle/if !offered {o.tracker.Forget(p.UID)} → always",
 		"the tracker has no record of a candidate"},
-	{"pkg/podsafety:releaser.pass/if p.Held || p.marked {todo = append(todo, p)} → always", "a pod that is neither held nor marked is left alone by the decision, too"},
+	{"pkg/podsafety:releaser.pass/if p.Held || p.marked {todo = append(todo, p)} → always",
+		"a pod that is neither held nor marked is left alone by the decision, too"},
 	{"pkg/podsafety:releaser.locks/if podsafety.DecideLock(f, r.cfg.Clock.Now()) != podsafety.RemoveLock {continue} → " +
 		"never", "a release removes each lock"},
 	{"pkg/podsafety:volumeLocks.refresh/without delete(l.written, node)", "it saves memory"},

@@ -153,7 +153,8 @@ func TestExplainClaimWithVolumeInFlight(t *testing.T) {
 			[]string{"The in-flight log (Leases): forbidden. So it is not known whether the volume is being provisioned.",
 				"!Decision"}},
 		"its entry cannot be read": {func(f *ClaimFacts) { f.entryUnreadable("pvc-c") },
-			[]string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where", "still no PV names it (kubectl get pv)",
+			[]string{"Wait, InFlightLogUnreadable", "the in-flight log to be readable where",
+				"still no PV names it (kubectl get pv)",
 				"kubectl annotate lease -n kube-system l-1 in-flight.csi-reclaimer.io/pvc-c-"}},
 		"neither its entry nor PVs can be read": {func(f *ClaimFacts) {
 			f.entryUnreadable("pvc-c")
